@@ -1,0 +1,103 @@
+"""The test case: a model and the inputs that show the bug.
+
+A case is immutable by convention and by habit: nobody changes `case.model` in place; an edit
+works on `case.copy_model()`, which shares every tensor with the original, and makes a new case.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Protocol
+
+import onnx_ir as ir
+
+from onnxreduce.size import Size, measure
+from onnxreduce.tensors import Array, array_digest, tensor_digest
+
+InputValue = Array | list[Array] | None
+"""A tensor; a list for a sequence; ``None`` for an empty optional."""
+
+
+class Recording(Protocol):
+    """Every intermediate value of a case, as recorded on a trusted backend."""
+
+    def get(self, name: str) -> Array | None:
+        """The recorded tensor, or ``None`` when the value was not recorded (or is no tensor)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A model with inputs.
+
+    Attributes:
+        model: the model; shared, never changed in place.
+        inputs: by graph-input name. Initializers that are also graph inputs (IR version 3) need
+            no entry.
+        recording: intermediate values that are still right for this case, or ``None`` when an
+            edit changed what the model computes. Not part of the case's identity.
+    """
+
+    model: ir.Model
+    inputs: Mapping[str, InputValue]
+    recording: Recording | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", MappingProxyType(dict(self.inputs)))
+
+    @cached_property
+    def size(self) -> Size:
+        """How big the case is, in an order that every accepted edit must decrease."""
+        return measure(self.model, self.inputs)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the canonical model, its tensors and the inputs."""
+        hasher = hashlib.sha256(skeleton(self.model))
+        for tensor in tensors(self.model):
+            hasher.update(tensor_digest(tensor).encode())
+        for name in sorted(self.inputs):
+            value = self.inputs[name]
+            arrays = value if isinstance(value, list) else [] if value is None else [value]
+            hasher.update(f"{name}\0{type(value).__name__}\0".encode())
+            for array in arrays:
+                hasher.update(array_digest(array).encode())
+        return hasher.hexdigest()
+
+    def copy_model(self) -> ir.Model:
+        """A model that may be changed in place; its tensors are shared."""
+        return self.model.clone()
+
+    def same_values(self, model: ir.Model, inputs: Mapping[str, InputValue]) -> Case:
+        """A case whose surviving values are what they were: the recording stays right."""
+        return Case(model, inputs, self.recording)
+
+    def with_recording(self, recording: Recording | None) -> Case:
+        return replace(self, recording=recording)
+
+
+def tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
+    """Every tensor of a model in a fixed order: initializers and tensor attributes, in graphs,
+    subgraphs and functions."""
+    for graph in graphs(model):
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                yield value.const_value
+        for node in graph:
+            for attribute in node.attributes.values():
+                if isinstance(attribute, ir.Attr):
+                    if attribute.type == ir.AttributeType.TENSOR:
+                        yield attribute.as_tensor()
+                    elif attribute.type == ir.AttributeType.TENSORS:
+                        yield from attribute.as_tensors()
+
+
+def graphs(model: ir.Model) -> Iterator[ir.Graph]:
+    """The main graph, its subgraphs, and those of the local functions, outermost first."""
+    roots = [model.graph, *(function.graph for function in model.functions.values())]
+    for root in roots:
+        yield root
+        yield from root.subgraphs()

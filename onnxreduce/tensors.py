@@ -1,0 +1,90 @@
+"""Tensors of a case: shared between candidates, never changed, known by their content."""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx_ir as ir
+
+Array = npt.NDArray[Any]
+
+_digests: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+
+def array_digest(array: Array) -> str:
+    """SHA-256 (hex) of dtype, shape and content. Strings are hashed by their UTF-8 form."""
+    hasher = hashlib.sha256(f"{array.dtype.name}{array.shape}".encode())
+    if array.dtype.kind in "OSUT":
+        for item in array.ravel().tolist():
+            raw = item if isinstance(item, bytes) else str(item).encode()
+            hasher.update(len(raw).to_bytes(8, "little") + raw)
+    else:
+        hasher.update(np.ascontiguousarray(array).view(np.uint8).data)
+    return hasher.hexdigest()
+
+
+def tensor_digest(tensor: ir.TensorProtocol) -> str:
+    """SHA-256 (hex) of the type, shape and content of a tensor; computed once a tensor."""
+    known = _digests.get(tensor)
+    if known is None:
+        if isinstance(tensor, SparseInitializer):
+            known = hashlib.sha256(tensor.proto.SerializeToString(deterministic=True)).hexdigest()
+        else:
+            hasher = hashlib.sha256(f"{tensor.dtype}{list(tensor.shape)}".encode())
+            hasher.update(array_digest(tensor.numpy()).encode())
+            known = hasher.hexdigest()
+        _digests[tensor] = known
+    return known
+
+
+class SparseInitializer(ir.TensorProtocol):
+    """A sparse initializer kept as it was read; onnx_ir itself has no place for one.
+
+    `numpy()` gives the dense form, so every reader of initializers works unchanged.
+    """
+
+    def __init__(self, proto: onnx.SparseTensorProto) -> None:
+        self.proto = proto
+        self.name: str | None = proto.values.name
+        self.doc_string: str | None = None
+        self.shape = ir.Shape(list(proto.dims))
+        self.dtype = ir.DataType(proto.values.data_type)
+        self.metadata_props: dict[str, str] = {}
+        self.meta: dict[str, Any] = {}
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape.numpy(), dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.size * self.dtype.itemsize)
+
+    @property
+    def raw(self) -> onnx.SparseTensorProto:
+        return self.proto
+
+    def numpy(self) -> Array:
+        values = onnx.numpy_helper.to_array(self.proto.values)
+        indices = onnx.numpy_helper.to_array(self.proto.indices)
+        dense = np.zeros(self.shape.numpy(), values.dtype)
+        where = indices if indices.ndim == 1 else np.ravel_multi_index(indices.T, dense.shape)
+        dense.reshape(-1)[where] = values
+        return dense
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.asarray(self.numpy(), dtype)
+
+    def __dlpack__(self, *, stream: Any = ...) -> Any:
+        return self.numpy().__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.numpy().__dlpack_device__()
+
+    def tobytes(self) -> bytes:
+        return self.numpy().tobytes()
