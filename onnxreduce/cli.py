@@ -1,0 +1,188 @@
+"""The command line. ``onnxreduce MODEL --oracle ORACLE`` is the main job."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from onnxreduce import __version__
+from onnxreduce.errors import ReduceError, UsageError
+
+N = TypeVar("N", int, float)
+
+EPILOG = """\
+exit status: 0 reduced; 1 the oracle does not find the original interesting; 2 bad usage, or a
+model, inputs or oracle that cannot be used; 3 stopped early, the best so far is written; 4 the
+oracle contradicts itself on the original.
+
+also: onnxreduce oracles | backends   what there is, and whether it is usable here
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command; returns the exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if arguments and arguments[0] in VERBS:
+            return VERBS[arguments[0]](arguments[1:])
+        return _reduce(arguments)
+    except ReduceError as error:
+        print(f"onnxreduce: {error}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        print("onnxreduce: interrupted before there was anything to write", file=sys.stderr)
+        return 3
+
+
+def _reduce(arguments: list[str]) -> int:
+    options = _parser().parse_args(arguments)
+    # Imported late: --help and usage errors should not wait for onnxruntime.
+    from onnxreduce.emit.summary import summary
+    from onnxreduce.emit.text import closing_words
+    from onnxreduce.progress import listener
+    from onnxreduce.reducer import Options, reduce_file
+
+    result = reduce_file(
+        options.model,
+        options.oracle,
+        Options(
+            inputs=options.inputs,
+            output=options.output or default_output(options.model),
+            settings=_pairs(options.set, "--set"),
+            dims=_sizes(options.dim),
+            seed=options.seed,
+            timeout=options.timeout,
+            tries=options.tries,
+            confirm=options.confirm,
+            memory=options.memory,
+            max_seconds=options.max_seconds,
+            max_calls=options.max_calls,
+            cuts=options.cuts,
+            resume=options.resume,
+            force=options.force,
+        ),
+        listener(options.quiet),
+    )
+    if not options.quiet:
+        print(closing_words(result), file=sys.stderr)
+    if options.json:
+        print(json.dumps(summary(result), indent=2, ensure_ascii=False))
+    return 3 if result.stopped_by else 0
+
+
+def default_output(model: Path) -> Path:
+    """``<model stem>-reduced`` in the current directory."""
+    return Path(f"{model.stem}-reduced")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="onnxreduce",
+        description="Reduce an ONNX model to the smallest one that still shows a bug.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("model", type=Path, metavar="MODEL", help="the .onnx file; it is never written to")
+    add("--oracle", required=True, metavar="ORACLE",
+        help="a Python file with interesting(case), an executable, or a ready-made name")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="a parameter of the oracle")
+    add("--inputs", type=Path, metavar="PATH",
+        help="an .npz file or a test_data_set directory (default: beside the model, else made up)")
+    add("--dim", action="append", default=[], metavar="NAME=SIZE",
+        help="size of a symbolic dim when inputs are made up")
+    add("--seed", type=int, default=0, metavar="N", help="of made-up inputs (default 0)")
+    add("--output", type=Path, metavar="DIR", help="default: <model stem>-reduced")
+    add("--timeout", type=_positive, metavar="SECONDS",
+        help="for one oracle call (default: ten times the first one, at least 10)")
+    add("--memory", type=_bytes, metavar="SIZE", help="limit of an oracle call, such as 4G")
+    add("--tries", type=_count, default=1, metavar="N",
+        help="ask up to N times until the bug shows (for a bug that shows only sometimes)")
+    add("--confirm", type=_natural, default=0, metavar="N",
+        help="ask N more times before accepting (for an oracle that says yes by accident)")
+    add("--max-seconds", type=_positive, metavar="S", help="stop after this long")
+    add("--max-calls", type=_count, metavar="N", help="stop after this many oracle calls")
+    add("--no-cuts", dest="cuts", action="store_false",
+        help="keep to the model's own inputs: no value inside it becomes an input")
+    add("--resume", action="store_true", help="go on with the interrupted run in --output")
+    add("--force", action="store_true", help="use an output directory that exists")
+    add("--json", action="store_true", help="print the summary to stdout")
+    add("--quiet", action="store_true", help="no progress, only errors")
+    add("--version", action="version", version=f"onnxreduce {__version__}")
+    return parser
+
+
+def _oracles(arguments: list[str]) -> int:
+    argparse.ArgumentParser(
+        prog="onnxreduce oracles", description="List the ready-made oracles and their parameters."
+    ).parse_args(arguments)
+    from onnxreduce.oracle.loading import list_oracles
+
+    for entry in list_oracles():
+        print(entry)
+    return 0
+
+
+def _backends(arguments: list[str]) -> int:
+    argparse.ArgumentParser(
+        prog="onnxreduce backends", description="List the backends and whether they work here."
+    ).parse_args(arguments)
+    from onnxreduce.backends import list_backends
+
+    for entry in list_backends():
+        print(entry)
+    return 0
+
+
+VERBS = {"oracles": _oracles, "backends": _backends}
+
+
+def _pairs(items: Sequence[str], option: str) -> dict[str, str]:
+    pairs = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals or not name:
+            raise UsageError(f"{option} {item}: give it as NAME=VALUE")
+        pairs[name] = value
+    return pairs
+
+
+def _sizes(items: Sequence[str]) -> dict[str, int]:
+    sizes = {}
+    for name, value in _pairs(items, "--dim").items():
+        if not value.isdecimal():
+            raise UsageError(f"--dim {name}={value}: the size must be a whole number")
+        sizes[name] = int(value)
+    return sizes
+
+
+def _count(text: str) -> int:
+    return _number(text, int, 1)
+
+
+def _natural(text: str) -> int:
+    return _number(text, int, 0)
+
+
+def _positive(text: str) -> float:
+    return _number(text, float, 1e-3)
+
+
+def _number(text: str, kind: type[N], least: N) -> N:
+    try:
+        value = kind(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if not least <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} must be at least {least}")
+    return value
+
+
+def _bytes(text: str) -> int:
+    units = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+    digits, unit = (text[:-1], units[text[-1].upper()]) if text[-1:].upper() in units else (text, 1)
+    return int(_number(digits, float, 1e-3) * unit)
