@@ -1,0 +1,435 @@
+"""Helper processes: the one place that starts, times out and kills them.
+
+A `Worker` is a warm child that runs `module:function` calls. Whatever the callee does (crash,
+hang, `os._exit`, fill the memory, flood or close its stdout, fork children with sessions of their
+own) costs that one call: the whole tree is killed, and the next call starts a fresh child.
+
+Nothing that a call started may outlive its tree. Three ways of finding it complete each other:
+the child's supervisor is the sub-reaper of all its descendants (`_child`); psutil lists the
+descendants of a process, whatever their session; and every descendant inherits an environment
+token, by which those are found whose parents are gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import psutil
+
+Kind = Literal["exception", "timeout", "memory", "crash"]
+
+TOKEN_VARIABLE = "ONNXREDUCE_PROCESS_TOKENS"
+TAIL_BYTES = 32_768
+POLL_SECONDS = 0.05
+_LENGTH = struct.Struct("!Q")
+_CHILD = Path(__file__).with_name("_child.py")
+_PICKLE_PROTOCOL = 4  # the child may be an older Python
+
+
+class WorkerError(Exception):
+    """A call that gave no result.
+
+    Attributes:
+        kind: ``exception`` (the callee raised; the worker lives on), ``timeout``, ``memory`` or
+            ``crash`` (the whole process tree is dead).
+        message: one line: ``ValueError: bad``, ``no answer within 10 s``, ``SIGABRT``.
+        traceback: for an exception, its text from the callee's first frame on; else empty.
+        tail: the end of what the child printed.
+    """
+
+    def __init__(self, kind: Kind, message: str, traceback: str = "", tail: str = "") -> None:
+        super().__init__(kind, message, traceback, tail)  # all of them, to survive pickling
+        self.kind: Kind = kind
+        self.message = message
+        self.traceback = traceback
+        self.tail = tail
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def kill_tree(pid: int, token: str | None = None) -> None:
+    """Kill a process and all its descendants, also those in other sessions or process groups.
+
+    Args:
+        pid: the root; may be gone already.
+        token: kill also every process whose environment carries this token.
+    """
+    root = _process(pid)
+    for _ in range(50):  # a process may fork between the listing and the signal
+        below = _descendants(root) if root else []
+        doomed = _alive([*below, *_bearers(token)])
+        if not doomed:
+            break
+        _kill(doomed)
+    if root:
+        _kill([root])
+
+
+def kill_leftovers() -> None:
+    """Called inside a worker: kill every process that its callees started, orphans too."""
+    keep = {os.getpid(), os.getppid()}
+    for _ in range(50):
+        supervisor = _process(os.getppid())
+        below = _descendants(supervisor) if supervisor else []
+        doomed = _alive(process for process in below if process.pid not in keep)
+        if not doomed:
+            break
+        _kill(doomed)
+
+
+def exit_reason(status: int) -> str:
+    """In words, the `returncode` of a `subprocess.Popen`: ``SIGSEGV`` or ``exit status 3``."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"
+
+
+class Worker:
+    """A warm child process that runs functions by name, one call at a time.
+
+    Starting is lazy: the first call does it. One thread calls at a time; `kill` may be called
+    from any thread, and makes a running call end with a ``crash``.
+
+    Args:
+        python: the interpreter. The one running now gets this process's `sys.path`; another one
+            has its own, and any Python from 3.8 on will do.
+        env: environment variables to set on top of the current ones.
+        cwd: where the child starts, and where every call starts.
+    """
+
+    def __init__(
+        self,
+        python: str | os.PathLike[str] = sys.executable,
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.starts = 0
+        """How many children have been started: a change means that warm state is lost."""
+        self._python = os.fspath(python)
+        self._env = dict(env or {})
+        self._cwd = cwd
+        self._child: _Child | None = None
+        self._lock = threading.Lock()
+        self._tail = bytearray()
+
+    @property
+    def pid(self) -> int | None:
+        """The root of the running process tree."""
+        return self._child.process.pid if self._child else None
+
+    @property
+    def output(self) -> str:
+        """The end of what the child printed during the last call, on stdout and stderr."""
+        return self._tail.decode(errors="replace")
+
+    def start(self) -> None:
+        """Start the child if none is running.
+
+        Raises:
+            WorkerError: the interpreter cannot be run.
+        """
+        if self._child and self._child.process.poll() is None:
+            return
+        self.kill()
+        try:
+            child = _Child(self._python, self._env, self._cwd)
+        except OSError as error:
+            message = f"cannot run {self._python}: {error.strerror}"
+            raise WorkerError("crash", message) from error
+        with self._lock:
+            self._child = child
+            self.starts += 1
+
+    def call(
+        self,
+        target: str,
+        *args: Any,
+        timeout: float | None = None,
+        memory: int | None = None,
+    ) -> Any:
+        """Run ``module:function`` or ``/path/to/file.py:function`` in the child.
+
+        Args:
+            target: the function.
+            args: its arguments; they are pickled, like the result.
+            timeout: seconds, with the time to start a child.
+            memory: bytes that the process tree may have resident together.
+
+        Raises:
+            WorkerError: see there.
+        """
+        self._tail.clear()
+        until = None if timeout is None else time.monotonic() + timeout
+        self.start()
+        child = self._child
+        if child is None:
+            raise WorkerError("crash", "killed")
+        try:
+            request = pickle.dumps((target, args), _PICKLE_PROTOCOL)
+            child.send(request, until)
+            kind, value = pickle.loads(child.wait(until, memory, self._tail))
+        except _Timeout:
+            self.kill()
+            message = f"no answer within {timeout:g} s"
+            raise WorkerError("timeout", message, tail=self.output) from None
+        except _Memory as error:
+            self.kill()
+            message = f"{error.used / 2**20:.0f} MiB of memory in use"
+            raise WorkerError("memory", message, tail=self.output) from None
+        except OSError:
+            status = child.status()
+            self.kill()
+            raise WorkerError("crash", exit_reason(status), tail=self.output) from None
+        if kind == "error":
+            message = " ".join(f"{value['type']}: {value['message']}".split())
+            raise WorkerError("exception", message, value["traceback"], self.output)
+        return value
+
+    def kill(self) -> None:
+        """Kill the whole process tree at once. Does nothing if none is running."""
+        with self._lock:
+            child, self._child = self._child, None
+        if child:
+            child.kill()
+
+    def close(self, grace: float = 5.0) -> None:
+        """Let the child end in its own way (`atexit`), for `grace` seconds; then kill."""
+        if self._child and self._child.process.poll() is None:
+            until = time.monotonic() + grace
+            with contextlib.suppress(OSError, _Timeout):
+                self._child.send(b"", until)
+                self._child.wait(until, None, self._tail)
+        self.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _Timeout(Exception):
+    pass
+
+
+class _Memory(Exception):
+    def __init__(self, used: int) -> None:
+        super().__init__(used)
+        self.used = used
+
+
+class _Child:
+    """One process tree with its channel and the pipe that its stdout and stderr share."""
+
+    def __init__(
+        self, python: str, env: Mapping[str, str], cwd: str | os.PathLike[str] | None
+    ) -> None:
+        self._token = uuid.uuid4().hex
+        outer = os.environ.get(TOKEN_VARIABLE, "")
+        tokens = f"{outer},{self._token}".lstrip(",")
+        self.channel, theirs = socket.socketpair()
+        self._output, printed = os.pipe()
+        os.set_blocking(self._output, False)
+        try:
+            self.process = subprocess.Popen(
+                [python, str(_CHILD), str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=printed,
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, **env, TOKEN_VARIABLE: tokens},
+                cwd=cwd,
+                start_new_session=True,  # Ctrl-C is for the reducer
+            )
+        except OSError:
+            self._close()
+            raise
+        finally:
+            theirs.close()
+            os.close(printed)
+        self._poller = select.poll()
+        self._poller.register(self.channel, select.POLLIN)
+        self._poller.register(self._output, select.POLLIN)
+        self._output_open = True
+        path = [os.path.abspath(entry) for entry in sys.path] if python == sys.executable else None  # noqa: PTH100
+        with contextlib.suppress(OSError):  # dead already: the first call will tell
+            self.send(pickle.dumps(path, _PICKLE_PROTOCOL), None)
+
+    def send(self, frame: bytes, until: float | None) -> None:
+        """Raises OSError when the child is gone, _Timeout."""
+        self.channel.settimeout(_left(until))
+        try:
+            self.channel.sendall(_LENGTH.pack(len(frame)))
+            self.channel.sendall(frame)
+        except TimeoutError:
+            raise _Timeout from None
+
+    def wait(self, until: float | None, memory: int | None, tail: bytearray) -> bytearray:
+        """The next frame. Raises OSError when the child is gone, _Timeout, _Memory."""
+        self.channel.setblocking(False)
+        watch = _Watch(self.process.pid, memory) if memory else None
+        header = bytearray(_LENGTH.size)
+        frame, filled = header, 0
+        while True:
+            ready = self._poll(until)
+            if self._output in ready:
+                self._drain(tail)
+            if self.channel.fileno() in ready:
+                received = self.channel.recv_into(memoryview(frame)[filled:])
+                if not received:
+                    raise ConnectionResetError
+                filled += received
+                if frame is header and filled == len(header):
+                    frame, filled = bytearray(_LENGTH.unpack(header)[0]), 0
+                elif filled == len(frame):
+                    self._drain(tail)
+                    return frame
+            elif self.process.poll() is not None:
+                raise ConnectionResetError  # although a descendant holds the channel open
+            if watch:
+                watch.check()
+
+    def _poll(self, until: float | None) -> set[int]:
+        left = _left(until)
+        seconds = POLL_SECONDS if left is None else min(left, POLL_SECONDS)
+        return {descriptor for descriptor, _ in self._poller.poll(seconds * 1000)}
+
+    def _drain(self, tail: bytearray, rounds: int = 16) -> None:
+        """Read what was printed; not for ever: a flood must not hold up the answer."""
+        for _ in range(rounds if self._output_open else 0):
+            try:
+                data = os.read(self._output, 65_536)
+            except BlockingIOError:
+                return
+            if not data:
+                self._poller.unregister(self._output)
+                self._output_open = False
+                return
+            tail += data
+            del tail[:-TAIL_BYTES]
+
+    def status(self) -> int:
+        """How the child ended; killed if it has not (it closed its channel only)."""
+        try:
+            return self.process.wait(2)
+        except subprocess.TimeoutExpired:
+            kill_tree(self.process.pid, self._token)
+            return self.process.wait()
+
+    def kill(self) -> None:
+        kill_tree(self.process.pid, self._token)
+        self.process.wait()
+        self._close()
+
+    def _close(self) -> None:
+        self.channel.close()
+        os.close(self._output)
+
+
+class _Watch:
+    """Adds up the resident memory of a process tree, at a small share of the time."""
+
+    SHARE = 20  # listing all processes takes no more than 1/20 of the time
+
+    def __init__(self, pid: int, limit: int) -> None:
+        self._root = _process(pid)
+        self._limit = limit
+        self._tree: list[psutil.Process] = []
+        self._next_listing = 0.0
+        self._next_check = 0.0
+
+    def check(self) -> None:
+        """Raises _Memory."""
+        now = time.monotonic()
+        if self._root is None or now < self._next_check:
+            return
+        if now >= self._next_listing:
+            self._tree = [self._root, *_descendants(self._root)]
+            self._next_listing = now + self.SHARE * (time.monotonic() - now)
+        used = 0
+        for process in self._tree:
+            with contextlib.suppress(psutil.Error):
+                used += process.memory_info().rss
+        if used > self._limit:
+            raise _Memory(used)
+        self._next_check = now + POLL_SECONDS
+
+
+def _left(until: float | None) -> float | None:
+    if until is None:
+        return None
+    left = until - time.monotonic()
+    if left <= 0:
+        raise _Timeout
+    return left
+
+
+def _process(pid: int) -> psutil.Process | None:
+    try:
+        return psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _descendants(root: psutil.Process) -> list[psutil.Process]:
+    try:
+        return root.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _bearers(token: str | None) -> list[psutil.Process]:
+    """Processes of this user whose environment carries the token."""
+    found: list[psutil.Process] = []
+    if not token:
+        return found
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if token in process.environ().get(TOKEN_VARIABLE, ""):
+                found.append(process)
+    return found
+
+
+def _alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    return [process for process in set(processes) if _runs(process)]
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    """Send SIGKILL and wait until it has taken effect (a zombie is as good as gone)."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            process.kill()
+    until = time.monotonic() + 1.0
+    while any(_runs(process) for process in processes) and time.monotonic() < until:
+        time.sleep(0.001)
