@@ -7,16 +7,20 @@ works on `case.copy_model()`, which shares every tensor with the original, and m
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Protocol
 
+import onnx
 import onnx_ir as ir
 
+from onnxreduce.proto import Payload, skeleton
 from onnxreduce.size import Size, measure
-from onnxreduce.tensors import Array, array_digest, tensor_digest
+from onnxreduce.tensors import Array, array_digest, graphs, nested, tensor_digest, tensors
+
+__all__ = ["Case", "InputValue", "Recording", "declared_inputs", "graphs", "nested", "tensors"]
 
 InputValue = Array | list[Array] | None
 """A tensor; a list for a sequence; ``None`` for an empty optional."""
@@ -56,9 +60,9 @@ class Case:
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of the canonical model, its tensors and the inputs."""
-        hasher = hashlib.sha256(skeleton(self.model))
-        for tensor in tensors(self.model):
-            hasher.update(tensor_digest(tensor).encode())
+        hasher = hashlib.sha256(self.skeleton.SerializeToString(deterministic=True))
+        for payload in self.payloads:
+            hasher.update(tensor_digest(payload.tensor).encode())
         for name in sorted(self.inputs):
             value = self.inputs[name]
             arrays = value if isinstance(value, list) else [] if value is None else [value]
@@ -66,6 +70,20 @@ class Case:
             for array in arrays:
                 hasher.update(array_digest(array).encode())
         return hasher.hexdigest()
+
+    @property
+    def skeleton(self) -> onnx.ModelProto:
+        """The canonical model without the bytes of tensors above 1 kB. Not to be changed."""
+        return self._parts[0]
+
+    @property
+    def payloads(self) -> list[Payload]:
+        """What the skeleton leaves out: its incomplete tensor messages and their tensors."""
+        return self._parts[1]
+
+    @cached_property
+    def _parts(self) -> tuple[onnx.ModelProto, list[Payload]]:
+        return skeleton(self.model)
 
     def copy_model(self) -> ir.Model:
         """A model that may be changed in place; its tensors are shared."""
@@ -79,25 +97,6 @@ class Case:
         return replace(self, recording=recording)
 
 
-def tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
-    """Every tensor of a model in a fixed order: initializers and tensor attributes, in graphs,
-    subgraphs and functions."""
-    for graph in graphs(model):
-        for value in graph.initializers.values():
-            if value.const_value is not None:
-                yield value.const_value
-        for node in graph:
-            for attribute in node.attributes.values():
-                if isinstance(attribute, ir.Attr):
-                    if attribute.type == ir.AttributeType.TENSOR:
-                        yield attribute.as_tensor()
-                    elif attribute.type == ir.AttributeType.TENSORS:
-                        yield from attribute.as_tensors()
-
-
-def graphs(model: ir.Model) -> Iterator[ir.Graph]:
-    """The main graph, its subgraphs, and those of the local functions, outermost first."""
-    roots = [model.graph, *(function.graph for function in model.functions.values())]
-    for root in roots:
-        yield root
-        yield from root.subgraphs()
+def declared_inputs(model: ir.Model) -> list[ir.Value]:
+    """The inputs that a caller must feed: graph inputs without an initializer of their own."""
+    return [value for value in model.graph.inputs if value.name not in model.graph.initializers]

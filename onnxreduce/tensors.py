@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ def array_digest(array: Array) -> str:
             raw = item if isinstance(item, bytes) else str(item).encode()
             hasher.update(len(raw).to_bytes(8, "little") + raw)
     else:
-        hasher.update(np.ascontiguousarray(array).view(np.uint8).data)
+        hasher.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return hasher.hexdigest()
 
 
@@ -42,8 +43,55 @@ def tensor_digest(tensor: ir.TensorProtocol) -> str:
     return known
 
 
+def graphs(model: ir.Model) -> Iterator[ir.Graph]:
+    """The main graph, its subgraphs, and those of the local functions, outermost first."""
+    for root in (model.graph, *(function.graph for function in model.functions.values())):
+        yield from nested(root)
+
+
+def nested(graph: ir.Graph) -> Iterator[ir.Graph]:
+    """A graph and every subgraph in it, outermost first."""
+    waiting = [graph]
+    while waiting:
+        current = waiting.pop()
+        yield current
+        inner: list[ir.Graph] = []
+        for node in current:
+            for attribute in node.attributes.values():
+                if attribute.is_ref():
+                    continue
+                if attribute.type == ir.AttributeType.GRAPH:
+                    inner.append(attribute.as_graph())
+                elif attribute.type == ir.AttributeType.GRAPHS:
+                    inner.extend(attribute.as_graphs())
+        waiting.extend(reversed(inner))
+
+
+def tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
+    """Every tensor of a model in a fixed order: initializers and tensor attributes, in graphs,
+    subgraphs and functions."""
+    for graph in graphs(model):
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                yield value.const_value
+        for node in graph:
+            for attribute in node.attributes.values():
+                yield from attribute_tensors(attribute)
+
+
+def attribute_tensors(attribute: ir.Attr) -> tuple[ir.TensorProtocol, ...]:
+    """The tensors that an attribute holds itself (not those of a subgraph in it)."""
+    if attribute.is_ref():
+        return ()
+    if attribute.type in (ir.AttributeType.TENSOR, ir.AttributeType.SPARSE_TENSOR):
+        return (attribute.value,)
+    if attribute.type in (ir.AttributeType.TENSORS, ir.AttributeType.SPARSE_TENSORS):
+        return tuple(attribute.value)
+    return ()
+
+
 class SparseInitializer(ir.TensorProtocol):
-    """A sparse initializer kept as it was read; onnx_ir itself has no place for one.
+    """A sparse initializer (or sparse attribute) kept as it was read; onnx_ir has no place for one.
 
     `numpy()` gives the dense form, so every reader of initializers works unchanged.
     """

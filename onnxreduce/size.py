@@ -1,0 +1,254 @@
+"""How big a case is: the total order in which every accepted edit must go down.
+
+The order is lexicographic, from what makes a bug report hard to read (nodes) to what is cosmetic
+(names). Declared dims do not count: a symbolic dim is neither larger nor smaller than a number,
+because some bugs live only in dynamic shapes and others only in static ones.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import onnx
+import onnx_ir as ir
+
+from onnxreduce.complexity import array_complexity, number_complexity, tensor_complexity
+from onnxreduce.tensors import Array, attribute_tensors, graphs
+
+PLAIN_OPSET = 17
+"""The version of the default operator set that counts as simplest (distance from it counts)."""
+
+PLAIN_IR = 8
+"""The IR version that counts as simplest: the one that goes with `PLAIN_OPSET`."""
+
+MENTION = 8
+"""What a doc string, metadata entry, value_info entry or opset import costs beside its text."""
+
+
+class Size(NamedTuple):
+    """The measure of a case. Compared from left to right; every field is a count.
+
+    Attributes:
+        nodes: nodes, those of subgraphs and functions included.
+        ports: graph inputs and outputs (an initializer that is also an input is no input).
+        elements: elements of inputs, initializers and tensor attributes.
+        attributes: attributes that differ from the default of the operator's schema.
+        values: how long the numbers are when written down: zero is free, one is cheap.
+        types: distance from plain float32, `PLAIN_OPSET` and `PLAIN_IR`.
+        text: length of all names, wherever they are mentioned, and of what only decorates.
+    """
+
+    nodes: int
+    ports: int
+    elements: int
+    attributes: int
+    values: int
+    types: int
+    text: int
+
+
+def measure(model: ir.Model, inputs: Mapping[str, Any]) -> Size:
+    """The size of a model with its inputs.
+
+    The first call on a model reads each tensor once; later ones only what is new.
+    """
+    tally = _Tally()
+    opsets = model.graph.opset_imports
+    tally.types += abs(opsets.get("", PLAIN_OPSET) - PLAIN_OPSET) + abs(model.ir_version - PLAIN_IR)
+    tally.opset_imports(opsets)
+    tally.notes(model.producer_name, model.producer_version, model.domain, model.doc_string)
+    tally.notes(model.model_version or None)
+    tally.strings(model.metadata_props)
+    tally.text += MENTION * len(model.device_configurations)
+    main = model.graph
+    tally.ports += sum(value.name not in main.initializers for value in main.inputs)
+    tally.ports += len(main.outputs)
+    for value in main.inputs:
+        tally.types += type_rank(value.type)
+    for value in main.outputs:
+        tally.types += type_rank(value.type)
+    for function in model.functions.values():
+        tally.text += len(function.domain) + len(function.name) + len(function.overload)
+        tally.text += sum(map(len, function.attributes))
+        tally.opset_imports(function.opset_imports)
+    for graph in graphs(model):
+        tally.graph(graph, opsets)
+    for name, content in inputs.items():
+        tally.text += len(name)
+        for array in content if isinstance(content, list) else [content]:
+            if array is not None:
+                tally.array(array)
+    return Size(
+        tally.nodes,
+        tally.ports,
+        tally.elements,
+        tally.attributes,
+        tally.values,
+        tally.types,
+        tally.text,
+    )
+
+
+class _Tally:
+    """Running sums over a model."""
+
+    def __init__(self) -> None:
+        self.nodes = self.ports = self.elements = self.attributes = 0
+        self.values = self.types = self.text = 0
+
+    def graph(self, graph: ir.Graph, opsets: Mapping[str, int]) -> None:
+        self.text += len(graph.name or "")
+        self.notes(graph.doc_string)
+        self.strings(graph.metadata_props)
+        for value in (*graph.inputs, *graph.outputs):
+            self.mention(value)
+            self.notes(value.doc_string)
+            self.strings(value.metadata_props)
+        for value in graph.initializers.values():
+            self.mention(value)
+            if value.const_value is not None:
+                self.tensor(value.const_value)
+        for node in graph:
+            self.node(node, opsets)
+
+    def node(self, node: ir.Node, opsets: Mapping[str, int]) -> None:
+        self.nodes += 1
+        self.text += len(node.name or "") + len(node.overload)
+        self.notes(node.doc_string)
+        self.strings(node.metadata_props)
+        for value in node.inputs:
+            # An omitted input still takes a place: trailing ones can go.
+            self.text += 1 + len(value.name or "") if value is not None else 1
+        for value in node.outputs:
+            self.mention(value)
+            if value.type is not None and not value.is_graph_output():
+                self.text += MENTION
+            self.notes(value.doc_string)
+            self.strings(value.metadata_props)
+        if node.attributes:
+            version = opsets.get(node.domain)
+            defaults = attribute_defaults(node.op_type, node.domain, version) if version else {}
+            for attribute in node.attributes.values():
+                self.attribute(attribute, defaults)
+
+    def attribute(self, attribute: ir.Attr, defaults: Mapping[str, Any]) -> None:
+        self.text += MENTION + len(attribute.name)
+        self.notes(attribute.doc_string)
+        if attribute.is_ref():
+            self.attributes += 1
+            return
+        default = defaults.get(attribute.name, _NO_DEFAULT)
+        content = attribute.value
+        if default is _NO_DEFAULT or not same_attribute(content, default):
+            self.attributes += 1
+            self.values += attribute_complexity(attribute)
+        for tensor in attribute_tensors(attribute):
+            self.text += len(tensor.name or "")
+            self.tensor(tensor)
+
+    def tensor(self, tensor: ir.TensorProtocol) -> None:
+        self.elements += tensor.size
+        self.values += tensor_complexity(tensor)
+        self.types += dtype_rank(tensor.dtype)
+        self.notes(tensor.doc_string)
+        self.strings(tensor.metadata_props)
+
+    def array(self, array: Array) -> None:
+        self.elements += array.size
+        self.values += array_complexity(array)
+
+    def mention(self, value: ir.Value) -> None:
+        self.text += len(value.name or "")
+        if value.meta and value.meta.get("quant_parameter_tensor_names"):
+            self.text += MENTION
+
+    def notes(self, *notes: object) -> None:
+        for note in notes:
+            if note:
+                self.text += MENTION + len(str(note))
+
+    def strings(self, strings: Mapping[str, str] | None) -> None:
+        if strings:
+            self.text += sum(MENTION + len(key) + len(strings[key]) for key in strings)
+
+    def opset_imports(self, opsets: Mapping[str, int]) -> None:
+        self.text += sum(MENTION + len(domain) for domain in opsets)
+
+
+_NO_DEFAULT = object()
+
+
+@functools.lru_cache(maxsize=4096)
+def attribute_defaults(op_type: str, domain: str, version: int) -> Mapping[str, Any]:
+    """Default values by attribute name, from the operator's schema; empty when it has none.
+
+    Strings are given as `str`, lists as tuples. Attributes without a default are absent.
+    """
+    try:
+        schema = onnx.defs.get_schema(op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return {}
+    defaults: dict[str, Any] = {}
+    for name, attribute in schema.attributes.items():
+        proto = attribute.default_value
+        if proto.type == onnx.AttributeProto.UNDEFINED:
+            continue
+        content = onnx.helper.get_attribute_value(proto)
+        if isinstance(content, bytes):
+            content = content.decode()
+        elif isinstance(content, list):
+            content = tuple(item.decode() if isinstance(item, bytes) else item for item in content)
+        defaults[name] = content
+    return defaults
+
+
+def same_attribute(content: Any, default: Any) -> bool:
+    """Whether an attribute's value equals the schema's default."""
+    if isinstance(default, tuple):
+        return isinstance(content, list | tuple) and tuple(content) == default
+    return bool(type(content) in (int, float, str) and content == default)
+
+
+def attribute_complexity(attribute: ir.Attr) -> int:
+    """How long a number, string or list of them is when written down."""
+    kind, content = attribute.type, attribute.value
+    if kind in (ir.AttributeType.INT, ir.AttributeType.FLOAT):
+        return number_complexity(content)
+    if kind in (ir.AttributeType.INTS, ir.AttributeType.FLOATS):
+        return sum(1 + number_complexity(item) for item in content)
+    if kind == ir.AttributeType.STRING:
+        return len(content)
+    if kind == ir.AttributeType.STRINGS:
+        return sum(1 + len(item) for item in content)
+    return 0
+
+
+_RANKS = {
+    ir.DataType.FLOAT: 0,
+    ir.DataType.INT64: 1,
+    ir.DataType.INT32: 2,
+    ir.DataType.BOOL: 2,
+    ir.DataType.DOUBLE: 3,
+    ir.DataType.FLOAT16: 4,
+    ir.DataType.UINT8: 4,
+    ir.DataType.INT8: 4,
+    ir.DataType.BFLOAT16: 5,
+}
+
+
+def dtype_rank(dtype: ir.DataType | None) -> int:
+    """How far an element type is from plain float32: 0 for it, more for what is rarer."""
+    return 6 if dtype is None else _RANKS.get(dtype, 6)
+
+
+def type_rank(declared: ir.TypeProtocol | None) -> int:
+    """As `dtype_rank`, for a declared type; sequences and optionals cost more than tensors."""
+    if declared is None:
+        return 0
+    if isinstance(declared, ir.TensorType):
+        return dtype_rank(declared.dtype)
+    inner = getattr(declared, "elem_type", None)
+    nested = inner if not isinstance(inner, ir.DataType) else None
+    return 4 + (type_rank(nested) if nested is not None else 0)
