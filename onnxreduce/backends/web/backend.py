@@ -1,0 +1,254 @@
+"""The backend: gives cases to a page and makes results or errors of its answers.
+
+A page can lie, and a page can die. Whatever may be the page's fault and not the case's (a lost
+device, a crash, an aborted wasm module, a rejection after which nothing works) is asked once more
+of a fresh worker, page or browser before it is believed, and the next case starts in a sound one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import onnx
+import onnx.parser
+
+from onnxreduce.backends.base import Backend, BackendError, Info, Value
+from onnxreduce.backends.expose import exposed, external_files
+from onnxreduce.backends.spec import Option, Spec
+from onnxreduce.backends.web import dist, faults, wire
+from onnxreduce.backends.web.channel import Late, PageLost
+from onnxreduce.backends.web.link import AgentLink, BrowserLink, Link
+from onnxreduce.backends.web.options import KNOWN, Options, read
+from onnxreduce.backends.web.server import Blob
+from onnxreduce.tensors import Array
+
+GRACE = 10.0
+"""Seconds beyond a case's own time in which the page must have said that the time is over."""
+
+Header = dict[str, Any]
+
+
+class WebBackend(Backend):
+    """``web:webgpu``, ``web@1.23.2:webgl,bundle=ort.all.min.mjs``, ...
+
+    The default bundle holds every provider, so that two of them are compared with the same CPU
+    kernels behind them.
+
+    Attributes:
+        notes: what the browser's console and devices said during the last run. A shader that
+            does not compile rejects nothing: the outputs are wrong, and this is the only trace.
+    """
+
+    OPTIONS: ClassVar[Mapping[str, Option]] = KNOWN
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(spec)
+        self.options = read(spec)
+        self.notes: tuple[str, ...] = ()
+        self._dist, self._version = dist.find(
+            self.options.version, self.options.bundle, self.options.dist
+        )
+        self._numbers = itertools.count(1)
+        self._link: Link | None = None
+        self._worked = False
+
+    def version(self) -> str:
+        client = self._connected().client
+        runtime = f"onnxruntime-web {self._version} {self.options.bundle}"
+        return f"{runtime}, {_browser_name(str(client.get('browser', '')))}"
+
+    def describe(self) -> str:
+        client = self._connected().client
+        device = client.get(self.options.provider.partition("-")[0])
+        return f"{self.name} ({self.version()}{f', {device}' if isinstance(device, str) else ''})"
+
+    def run(
+        self, model_path: str, inputs: Mapping[str, Value], *, fresh: bool = False
+    ) -> dict[str, Value]:
+        """As in `Backend`.
+
+        Args:
+            model_path: external data is read from beside it.
+            inputs: tensors only; ONNX Runtime Web knows no sequences and no bfloat16.
+            fresh: in a worker that has run nothing before. A warm page can lie: confirm a final
+                result this way.
+        """
+        _, outputs = self._judge(model_path, inputs, {"runs": self.options.runs}, fresh)
+        return dict(outputs)
+
+    def run_all(self, model_path: str, inputs: Mapping[str, Value]) -> dict[str, Value]:
+        """As in `Backend`; every exposed value is an output, so fusions across it are gone."""
+        with exposed(model_path) as path:
+            if self.options.provider == "webgl":
+                _declare_shapes(path)  # it reads the dims of every output
+            return self.run(path, inputs)
+
+    def run_timed(
+        self, model_path: str, inputs: Mapping[str, Value], repeats: int = 1
+    ) -> list[float]:
+        """As in `Backend`, by the page's clock: the run alone, in one session."""
+        header, _ = self._judge(model_path, inputs, {"runs": repeats + 1}, fresh=False)
+        return [milliseconds / 1000 for milliseconds in header["ms"]["runs"][-repeats:]]
+
+    def close(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+    @classmethod
+    def probe(cls) -> list[Info]:
+        from onnxreduce.backends.web.probe import probe
+
+        return probe()
+
+    def _judge(
+        self, model_path: str, inputs: Mapping[str, Value], settings: Header, fresh: bool
+    ) -> tuple[Header, dict[str, Array]]:
+        tensors = _tensors(inputs, self.name)
+        header, outputs = self._ask(model_path, tensors, settings, fresh)
+        if faults.suspicious(header):
+            self._recover(header)
+            header, outputs = self._ask(model_path, tensors, settings, fresh=True)
+            if faults.suspicious(header):
+                self._recover(header)
+        self.notes = faults.notes(header)
+        if not header["ok"]:
+            raise BackendError(faults.kind(header), faults.message(header))
+        self._worked = True
+        return header, outputs
+
+    def _ask(
+        self, model_path: str, tensors: Mapping[str, Array], settings: Header, fresh: bool
+    ) -> tuple[Header, dict[str, Array]]:
+        """One answer of the page, or a header that says how the page failed to give one."""
+        link = self._connected()
+        fresh = fresh or self.options.fresh
+        if fresh and self.options.main:
+            link.reload()
+        job = f"j{next(self._numbers)}"
+        blobs, places = _blobs(job, model_path, tensors)
+        order = {**self._order(model_path), **settings, **places, "id": job, "fresh": fresh}
+        link.server.blobs.update(blobs)
+        try:
+            link.channel.send(order)
+            answer = self._await(link, job)
+        except PageLost as lost:
+            return {"ok": False, "fault": "page lost", "message": str(lost)}, {}
+        except Late:
+            text = f"the page hung for {self.options.timeout:g} s"
+            return {"ok": False, "fault": "page hung", "message": text}, {}
+        finally:
+            for name in blobs:
+                link.server.blobs.pop(name, None)
+        return wire.unpack(answer)
+
+    def _await(self, link: Link, job: str) -> bytearray:
+        try:
+            return link.channel.wait(
+                job, self.options.timeout + (0 if self.options.main else GRACE)
+            )
+        except Late:
+            link.unhang()  # only a page that runs cases itself can hang
+            return link.channel.wait(job, 5)
+
+    def _order(self, model_path: str) -> Header:
+        options = self.options
+        return {
+            "op": "run",
+            "label": f"{options.provider}, {Path(model_path).name}",
+            "main": options.main,
+            "timeout": options.timeout,
+            "bundle": f"ort/{options.bundle}",
+            "threads": options.threads,
+            "session": options.session_options(),
+            "sessions": options.sessions,
+            "keep": options.keeps_alive,
+            "dummy": "blob/dummy",
+        }
+
+    def _recover(self, header: Header) -> None:
+        """Replace what the fault has spoilt: the worker (the page does that), page or browser."""
+        link, fault = self._link, header.get("fault")
+        if link is None:
+            return
+        if fault == "device lost":
+            link.lost_device()
+        elif fault in ("page lost", "page hung"):
+            link.drop_page()
+        elif self._worked and faults.no_device(header):
+            link.drop_browser()
+
+    def _connected(self) -> Link:
+        """A link with a page at its other end."""
+        if self._link is None:
+            self._link = _link_for(self.options, self._dist, self.name)
+            self._link.server.blobs["dummy"] = [_dummy()]
+        self._link.connect()
+        return self._link
+
+
+def _link_for(options: Options, folder: Path, name: str) -> Link:
+    if options.agent:
+        return AgentLink(options, folder, name, lambda text: print(text, file=sys.stderr))
+    return BrowserLink(options, folder)
+
+
+@cache
+def _dummy() -> bytes:
+    """The model that shows whether a provider is well: four products."""
+    text = '<ir_version: 8, opset_import: ["" : 13]> d (float[1,1,2,2] x) => (float[1,1,2,2] y) '
+    return bytes(onnx.parser.parse_model(text + "{ y = Mul(x, x) }").SerializeToString())
+
+
+def _tensors(inputs: Mapping[str, Value], name: str) -> dict[str, Array]:
+    for key, value in inputs.items():
+        if value is None or isinstance(value, list):
+            raise BackendError("unsupported", f"{name}: input '{key}' is no tensor")
+    return dict(inputs)  # type: ignore[arg-type]
+
+
+def _blobs(
+    job: str, model_path: str, tensors: Mapping[str, Array]
+) -> tuple[dict[str, Blob], Header]:
+    """What the server must hand out for a job, and the part of the order that says where it is."""
+    path = Path(model_path)
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except Exception:
+        external = []  # whether it can be read is for the runtime to say
+    else:
+        external = external_files(model)
+    try:
+        envelope = wire.pack({}, tensors)
+    except TypeError as error:
+        raise BackendError("unsupported", str(error)) from error
+    blobs: dict[str, Blob] = {f"{job}-model": path, f"{job}-inputs": envelope}
+    files = {f"{job}-data{i}": location for i, location in enumerate(external)}
+    blobs.update({name: path.parent / location for name, location in files.items()})
+    places = {
+        "model": f"blob/{job}-model",
+        "inputs": f"blob/{job}-inputs",
+        "external": [{"url": f"blob/{name}", "path": place} for name, place in files.items()],
+    }
+    return blobs, places
+
+
+def _declare_shapes(path: str) -> None:
+    model = onnx.shape_inference.infer_shapes(onnx.load(path, load_external_data=False))
+    known = {value.name: value for value in model.graph.value_info}
+    for output in model.graph.output:
+        if not output.HasField("type") and output.name in known:
+            output.CopyFrom(known[output.name])
+    Path(path).write_bytes(model.SerializeToString())
+
+
+def _browser_name(agent: str) -> str:
+    """``Chrome/156.0.0.0`` out of a user-agent string; the last such product is the telling one."""
+    products = [word for word in agent.split() if "/" in word and not word.startswith("Mozilla")]
+    telling = [word for word in products if word.split("/")[0] not in ("AppleWebKit", "Safari")]
+    return (telling or products or ["unknown browser"])[-1]
