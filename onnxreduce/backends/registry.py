@@ -75,7 +75,7 @@ def open_backend(spec: str | Spec) -> Backend:
     if "isolate" in spec.options and "isolate" not in cls.OPTIONS:
         inner = spec.without("isolate")
         if flag(spec.options["isolate"], f"backend '{spec}': isolate"):
-            from onnxreduce.backends.isolated import IsolatedBackend
+            from onnxreduce.backends.child import IsolatedBackend
 
             return IsolatedBackend(inner)
         spec = inner

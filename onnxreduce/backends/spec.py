@@ -58,20 +58,21 @@ class Spec:
         return Spec(self.name, self.version, kept)
 
     def check(self, known: Mapping[str, Option]) -> None:
-        """Refuse what `known` does not list.
+        """Refuse what `known` does not list; an entry ``a.*`` there stands for all that begin so.
 
         Raises:
             UsageError: an option or a value that is not there; says which there are.
         """
         for key, value in self.options.items():
-            if key not in known:
+            option = known.get(key) or known.get(f"{key.partition('.')[0]}.*" if "." in key else "")
+            if option is None:
                 near = difflib.get_close_matches(key, known, 1)
                 hint = f" (did you mean '{near[0]}'?)" if near else ""
                 listed = ", ".join(known) or "none"
                 raise UsageError(
                     f"backend '{self}': no option '{key}'{hint}; options of {self.name}: {listed}"
                 )
-            choices = known[key].choices
+            choices = option.choices
             if choices == FLAG:
                 flag(value, f"backend '{self}': {key}")
             elif choices and value not in choices:
