@@ -22,6 +22,9 @@ SAMPLE = 4096
 COUNTED = 1 << 24
 """Beyond this many elements, zeros are counted in a sample too."""
 
+COUNTABLE = 4096
+"""Integers below this cost what they count; larger ones only their digits more than this."""
+
 _by_tensor: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _by_array: dict[int, tuple[weakref.ref[Any], int]] = {}
 
@@ -97,10 +100,11 @@ def _digits(flat: Array) -> Array:
 
 
 def _integer_digits(flat: Array) -> Array:
+    # A small integer is often a size, an index or a threshold: there 5 is simpler than 7.
     magnitude = np.abs(flat.astype(np.float64))
     length = np.floor(np.log10(np.maximum(magnitude, 1))).astype(np.int64) + 2
-    cost = np.where(magnitude == 1, 1, length) + (flat.astype(np.float64) < 0)
-    return np.where(magnitude == 0, 0, cost).astype(np.int64)
+    cost = np.where(magnitude < COUNTABLE, magnitude, COUNTABLE + length)
+    return (cost + (flat.astype(np.float64) < 0)).astype(np.int64)
 
 
 def _significant(wide: Array, magnitude: Array, exponent: Array) -> Array:

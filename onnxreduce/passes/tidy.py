@@ -1,0 +1,175 @@
+"""Leave nothing in the model that a reader would wonder about.
+
+Metadata, doc strings, the exporter's name, declared types of intermediate values, opset imports
+and functions that nothing uses; then names as an expert writes them: ``x`` for inputs, ``w`` and
+``b`` for weights and biases, ``y`` for outputs, nodes by what they do. All of it in two edits,
+because a bug that depends on a name, or on a declared type, is rare: only then in smaller steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import onnx
+import onnx_ir as ir
+import onnx_ir.passes.common as ir_passes
+
+from onnxreduce.case import Case
+from onnxreduce.edits import Conflict, Proposals
+from onnxreduce.passes._draft import graph_at, node_in, places
+from onnxreduce.passes._groups import follow, groups
+from onnxreduce.passes._names import Renaming, renamings
+
+NAME = "tidy"
+
+PLAIN_IR_VERSION = 8
+"""What opset 17 came with, and every runtime of the last years reads."""
+
+
+def edits(case: Case) -> Proposals:
+    untidy = [kind for kind, clean in _KINDS.items() if clean(case.copy_model())]
+    case = yield from follow(case, groups(untidy, Clean))
+    yield from groups(renamings(case.model), Rename)
+
+
+@dataclass(frozen=True)
+class Clean:
+    """Take away some kinds of clutter."""
+
+    kinds: tuple[str, ...]
+
+    def describe(self) -> str:
+        return f"clean {', '.join(self.kinds)}"
+
+    def apply(self, case: Case) -> Case:
+        model = case.copy_model()
+        changed = [_KINDS[kind](model) for kind in self.kinds]
+        if not any(changed):
+            raise Conflict("nothing to clean")
+        return case.same_values(model, case.inputs)
+
+
+@dataclass(frozen=True)
+class Rename:
+    """Give values, nodes and graphs other names, all at the same time."""
+
+    renamings: tuple[Renaming, ...]
+
+    def describe(self) -> str:
+        if len(self.renamings) == 1:
+            only = self.renamings[0]
+            return f"rename {only.what} {only.old} to {only.new}"
+        return f"rename {len(self.renamings)} values, nodes and graphs"
+
+    def apply(self, case: Case) -> Case:
+        model = case.copy_model()
+        # Found first and renamed afterwards: a new name may be the old one of something else.
+        graphs = [(graph_at(model, r.place), r) for r in self.renamings]
+        values = [(_value_in(graph, r.old), r.new) for graph, r in graphs if r.what == "value"]
+        nodes = [(node_in(graph, r.old), r.new) for graph, r in graphs if r.what == "node"]
+        inputs = {value: str(value.name) for value in model.graph.inputs}
+        try:
+            ir.convenience.rename_values([v for v, _ in values], [new for _, new in values])
+        except ValueError as error:
+            raise Conflict(str(error)) from error
+        _check_unique(model)
+        for node, new in nodes:
+            node.name = new
+        for graph, renaming in graphs:
+            if renaming.what == "graph":
+                graph.name = renaming.new
+        fed = {
+            str(value.name): case.inputs[old] for value, old in inputs.items() if old in case.inputs
+        }
+        return Case(model, fed)
+
+
+def _value_in(graph: ir.Graph, name: str) -> ir.Value:
+    for value in (*graph.inputs, *graph.initializers.values()):
+        if value.name == name:
+            return value
+    for node in graph:
+        for value in node.outputs:
+            if value.name == name:
+                return value
+    raise Conflict(f"no value {name}")
+
+
+def _check_unique(model: ir.Model) -> None:
+    """Raise Conflict when a graph makes a name twice, or a body hides an outer one."""
+    names: dict[tuple[str, ...], set[str]] = {}
+    for place, graph in places(model):
+        outer: set[str] = set()
+        for start in range(len(place) % 2, len(place), 2):
+            outer |= names.get(place[:start], set())
+        own = [v.name for v in {*graph.inputs, *graph.initializers.values()}]
+        own += [v.name for node in graph for v in node.outputs if v.name]
+        if len(own) != len(set(own)) or outer & set(own):
+            raise Conflict("a name is taken")
+        names[place] = {str(name) for name in own}
+
+
+def _clean_metadata(model: ir.Model) -> bool:
+    changed = False
+    holders: list[ir.Model | ir.Function | ir.Graph | ir.Node | ir.Value] = [model]
+    holders += model.functions.values()
+    for _, graph in places(model):
+        holders += [graph, *graph.inputs, *graph.initializers.values(), *graph]
+        holders += [value for node in graph for value in node.outputs]
+    for holder in holders:
+        changed |= bool(holder.metadata_props or holder.doc_string)
+        holder.metadata_props.clear()
+        if holder.doc_string:
+            holder.doc_string = None
+    return changed
+
+
+def _clean_producer(model: ir.Model) -> bool:
+    before = (model.producer_name, model.producer_version, model.domain, model.model_version)
+    model.producer_name = model.producer_version = model.domain = model.model_version = None
+    return any(before)
+
+
+def _clean_value_info(model: ir.Model) -> bool:
+    changed = False
+    for place, graph in places(model):
+        function = len(place) == 1
+        for value in (v for node in graph for v in node.outputs):
+            if value.is_graph_output() and not function:
+                continue
+            changed |= value.type is not None or value.shape is not None
+            value.type = value.shape = None
+    return changed
+
+
+def _clean_opsets(model: ir.Model) -> bool:
+    return bool(ir_passes.RemoveUnusedOpsetsPass()(model).modified)
+
+
+def _clean_functions(model: ir.Model) -> bool:
+    remove = ir_passes.RemoveUnusedFunctionsPass()  # type: ignore[no-untyped-call]
+    return bool(remove(model).modified)
+
+
+def _clean_ir_version(model: ir.Model) -> bool:
+    imports = [
+        onnx.helper.make_opsetid(domain, version)
+        for domain, version in model.graph.opset_imports.items()
+        if domain in ("", "ai.onnx.ml")
+    ]
+    least = onnx.helper.find_min_ir_version_for(imports, ignore_unknown=True)
+    plain = max(PLAIN_IR_VERSION, least)
+    changed = model.ir_version != plain
+    model.ir_version = plain
+    return changed
+
+
+_KINDS: dict[str, Callable[[ir.Model], bool]] = {
+    "metadata": _clean_metadata,
+    "producer": _clean_producer,
+    "value types": _clean_value_info,
+    "functions": _clean_functions,
+    "opset imports": _clean_opsets,
+    "IR version": _clean_ir_version,
+}
