@@ -78,7 +78,7 @@ class Case:
 
     @property
     def payloads(self) -> list[Payload]:
-        """What the skeleton leaves out: its incomplete tensor messages and their tensors."""
+        """The tensors whose bytes the skeleton leaves out, and where they belong."""
         return self._parts[1]
 
     @cached_property

@@ -7,6 +7,7 @@ by tensor, so a candidate pays only for what an edit changed.
 
 from __future__ import annotations
 
+import functools
 import math
 import weakref
 from typing import Any
@@ -25,15 +26,15 @@ COUNTED = 1 << 24
 COUNTABLE = 4096
 """Integers below this cost what they count; larger ones only their digits more than this."""
 
-_by_tensor: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_by_tensor: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
 _by_array: dict[int, tuple[weakref.ref[Any], int]] = {}
 
 
-def tensor_complexity(tensor: ir.TensorProtocol) -> int:
-    """The complexity of a tensor's values; computed once a tensor."""
+def tensor_complexity(tensor: ir.TensorProtocol) -> tuple[int, int]:
+    """A tensor's number of elements and the complexity of its values; computed once a tensor."""
     known = _by_tensor.get(tensor)
     if known is None:
-        known = _by_tensor[tensor] = _complexity(tensor.numpy())
+        known = _by_tensor[tensor] = (tensor.size, _complexity(tensor.numpy()))
     return known
 
 
@@ -48,9 +49,10 @@ def array_complexity(array: Array) -> int:
     return cost
 
 
+@functools.lru_cache(maxsize=65536)
 def number_complexity(number: float) -> int:
-    """The complexity of one number."""
-    return int(_digits(np.array([number], np.float64 if isinstance(number, float) else None))[0])
+    """The complexity of one number; a float is taken as the float32 that an attribute holds."""
+    return int(_digits(np.array([number], np.float32 if isinstance(number, float) else None))[0])
 
 
 def _complexity(array: Array) -> int:

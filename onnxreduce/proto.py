@@ -7,7 +7,7 @@ holds everything but the bytes of large tensors, and says which tensor belongs w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import onnx
@@ -31,14 +31,13 @@ class Payload:
     """A tensor whose bytes are left out of a skeleton.
 
     Attributes:
-        proto: the message in the skeleton, with name, type and dims only.
         tensor: the tensor that belongs there.
-        in_attribute: whether `proto` sits in a node's attribute rather than among initializers.
+        index: its place among the main graph's initializers; ``None`` for a tensor in a
+            subgraph, function or attribute. Those come in the order of `hollow`.
     """
 
-    proto: onnx.TensorProto
     tensor: ir.TensorProtocol
-    in_attribute: bool
+    index: int | None
 
 
 def skeleton(model: ir.Model) -> tuple[onnx.ModelProto, list[Payload]]:
@@ -67,6 +66,7 @@ class _Writer:
     def __init__(self, ir_version: int) -> None:
         self.ir_version = ir_version
         self.payloads: list[Payload] = []
+        self.depth = 0
 
     def write_graph(self, proto: onnx.GraphProto, graph: ir.Graph) -> None:
         if graph.name:
@@ -83,12 +83,14 @@ class _Writer:
             if value.name not in inputs:
                 _write_value_info(proto.value_info, value)
             self.write_initializer(proto, value)
+        self.depth += 1
         for node in graph:
             self.write_node(proto.node.add(), node)
             for output in node.outputs:
                 if not output.is_graph_output():
                     _write_annotation(proto, output)
                     _write_value_info(proto.value_info, output)
+        self.depth -= 1
         for value in graph.outputs:
             serde.serialize_value_into(proto.output.add(), value)
             if value.producer() is not None:
@@ -97,20 +99,20 @@ class _Writer:
 
     def write_initializer(self, proto: onnx.GraphProto, value: ir.Value) -> None:
         tensor = value.const_value
-        if isinstance(tensor, SparseInitializer):
+        if type(tensor) is SparseInitializer:
             sparse = proto.sparse_initializer.add()
             sparse.CopyFrom(tensor.proto)
             sparse.values.name = value.name or ""
         elif tensor is not None:
-            self.write_tensor(proto.initializer.add(), tensor, value.name, in_attribute=False)
+            index = None if self.depth else len(proto.initializer)
+            self.write_tensor(proto.initializer.add(), tensor, value.name, index)
 
     def write_tensor(
         self,
         proto: onnx.TensorProto,
         tensor: ir.TensorProtocol,
         name: str | None,
-        *,
-        in_attribute: bool,
+        index: int | None = None,
     ) -> None:
         proto.dims.extend(tensor.shape.numpy())
         proto.data_type = tensor.dtype.value
@@ -124,7 +126,7 @@ class _Writer:
         elif tensor.nbytes <= SMALL:
             proto.raw_data = tensor.tobytes() if tensor.size else b""
         else:
-            self.payloads.append(Payload(proto, tensor, in_attribute))
+            self.payloads.append(Payload(tensor, index))
 
     def write_node(self, proto: onnx.NodeProto, node: ir.Node) -> None:
         proto.op_type = node.op_type
@@ -164,10 +166,10 @@ class _Writer:
                 self.write_graph(proto.graphs.add(), graph)
         elif kind == ir.AttributeType.TENSOR:
             tensor = attribute.as_tensor()
-            self.write_tensor(proto.t, tensor, tensor.name, in_attribute=True)
+            self.write_tensor(proto.t, tensor, tensor.name)
         elif kind == ir.AttributeType.TENSORS:
             for tensor in attribute.as_tensors():
-                self.write_tensor(proto.tensors.add(), tensor, tensor.name, in_attribute=True)
+                self.write_tensor(proto.tensors.add(), tensor, tensor.name)
         elif kind == ir.AttributeType.SPARSE_TENSOR:
             proto.sparse_tensor.CopyFrom(attribute.value.proto)
         elif kind == ir.AttributeType.SPARSE_TENSORS:
@@ -243,14 +245,31 @@ def _write_value_info(into: object, value: ir.Value, prefix: str = "") -> None:
         serde.serialize_value_into(info, value, name=prefix + value.name)
 
 
-def inside(model: onnx.ModelProto) -> Iterable[onnx.GraphProto | onnx.FunctionProto]:
-    """Every graph of a message: main graph, functions, and the subgraphs in them."""
-    waiting: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
-    while waiting:
-        current = waiting.pop()
-        yield current
-        for node in current.node:
-            for attribute in node.attribute:
-                if attribute.HasField("g"):
-                    waiting.append(attribute.g)
-                waiting.extend(attribute.graphs)
+def hollow(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """The tensor messages of a skeleton outside the main graph's initializers that lack their
+    bytes, in the order in which `skeleton` lists their payloads."""
+    for root in (proto.graph, *proto.functions):
+        for tensor in nested_tensors(root):
+            if not tensor.HasField("raw_data") and tensor.data_type != onnx.TensorProto.STRING:
+                yield tensor
+
+
+def nested_tensors(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.TensorProto]:
+    """The tensors in a graph's nodes: attributes, and all those of subgraphs."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from inner.initializer
+                yield from nested_tensors(inner)
+
+
+def nested_graphs(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.GraphProto]:
+    """The subgraphs below a graph or function, outermost first."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield inner
+                yield from nested_graphs(inner)

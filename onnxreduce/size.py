@@ -149,8 +149,9 @@ class _Tally:
             self.tensor(tensor)
 
     def tensor(self, tensor: ir.TensorProtocol) -> None:
-        self.elements += tensor.size
-        self.values += tensor_complexity(tensor)
+        elements, complexity = tensor_complexity(tensor)
+        self.elements += elements
+        self.values += complexity
         self.types += dtype_rank(tensor.dtype)
         self.notes(tensor.doc_string)
         self.strings(tensor.metadata_props)
