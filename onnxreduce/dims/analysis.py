@@ -1,0 +1,336 @@
+"""One walk over a case: expressions for every axis, and everything that follows their sizes."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxreduce.case import Case
+from onnxreduce.dims import provenance, rules
+from onnxreduce.dims.expr import Axes as AxisTuple
+from onnxreduce.dims.expr import Expr, SizeMismatch, Space, Sym, leaves, normal
+from onnxreduce.dims.provenance import Lit, Vector
+from onnxreduce.dims.roots import Root, find_roots, follow
+from onnxreduce.dims.site import Site, Unruly
+from onnxreduce.dims.solve import Plan, Size, System, order, solve
+from onnxreduce.edits import Conflict, key
+from onnxreduce.tensors import Array
+
+Anchor = tuple[Any, ...]
+"""A name of a class that survives other edits: ``("axis", value, axis, factor)``,
+``("attribute", node, attribute, index)`` or ``("literal", value, index)``."""
+
+
+@dataclass(frozen=True)
+class AxisClass:
+    """Axes that shrink together.
+
+    Attributes:
+        symbol: valid for this analysis only; `anchor` is what lasts.
+        size: now.
+        anchors: every stored tensor axis, attribute or literal that it appears on, never empty.
+        elements: how many stored elements lie along it.
+        windowed: whether the size of a windowed (strided, padded, resized) axis depends on it.
+        kernel: whether it is the extent of a sliding window.
+    """
+
+    symbol: Sym
+    size: int
+    anchors: tuple[Anchor, ...]
+    elements: int
+    windowed: bool
+    kernel: bool
+
+    @property
+    def anchor(self) -> Anchor:
+        return self.anchors[0]
+
+
+@dataclass(frozen=True, eq=False)
+class IndexMend:
+    """A stored tensor that holds indices into an axis."""
+
+    root: str
+    edge: provenance.Edge
+    axis: Expr
+
+
+@dataclass(eq=False)
+class Analysis:
+    """The state that rules write to; see `Site` for what they may say."""
+
+    case: Case
+    space: Space = field(default_factory=Space)
+    system: System = field(default_factory=System)
+    axes: dict[str, AxisTuple | None] = field(default_factory=dict)
+    vectors: dict[str, Vector] = field(default_factory=dict)
+    attribute_mends: list[tuple[str, str, Callable[[Size], Any]]] = field(default_factory=list)
+    literal_mends: list[tuple[Lit, Callable[[Size], Any]]] = field(default_factory=list)
+    index_mends: list[IndexMend] = field(default_factory=list)
+    anchors: dict[Anchor, Expr] = field(default_factory=dict)
+    kernels: list[Expr] = field(default_factory=list)
+    unruly: dict[str, str] = field(default_factory=dict)
+    """Nodes whose axes are frozen, and why."""
+
+    def __post_init__(self) -> None:
+        self.roots: dict[str, Root] = find_roots(self.case)
+        self._inferred: dict[str, tuple[int, ...]] | None = None
+        named: dict[str, Expr] = {}
+        for name, root in self.roots.items():
+            self.axes[name] = self._root_axes(root, named)
+        for node in self.case.model.graph:
+            self._node(node)
+        self._tie_outputs(named)
+        self._finish()
+
+    # --- reading the case --------------------------------------------------------------------
+
+    def opset(self, domain: str) -> int:
+        imports = self.case.model.opset_imports
+        return imports.get(domain, imports.get("ai.onnx", 1) if domain == "" else 1)
+
+    def axes_of(self, value: ir.Value | None) -> AxisTuple | None:
+        return None if value is None or value.name is None else self.axes.get(value.name)
+
+    def array_of(self, value: ir.Value) -> Array | None:
+        name = value.name or ""
+        root = self.roots.get(name)
+        if root is not None:
+            return root.array
+        return self.case.recording.get(name) if self.case.recording is not None else None
+
+    def shape_of(self, value: ir.Value) -> tuple[int, ...] | None:
+        array = self.array_of(value)
+        if array is not None:
+            return tuple(array.shape)
+        if self._inferred is None:
+            self._inferred = infer(self.case)
+        return self._inferred.get(value.name or "")
+
+    def vector_of(self, node: ir.Node, i: int, node_key: str) -> Vector | None:
+        value = node.inputs[i] if i < len(node.inputs) else None
+        if value is None or value.name is None:
+            return None
+        root = self.roots.get(value.name)
+        if root is not None:
+            array = root.small
+            return None if array is None else provenance.stored(array, root.name, (node_key, i))
+        return self.vectors.get(value.name)
+
+    # --- building ----------------------------------------------------------------------------
+
+    def anchor(self, anchor: Anchor, expr: Expr) -> None:
+        self.anchors[anchor] = expr
+
+    def index_into(self, node: ir.Node, i: int, axis: Expr) -> None:
+        edges = follow(node, i, self.roots)
+        if edges is None:
+            self.space.freeze(axis)
+        else:
+            self.index_mends.extend(IndexMend(root, edge, axis) for root, edge in edges)
+
+    def _root_axes(self, root: Root, named: dict[str, Expr]) -> AxisTuple | None:
+        if root.shape is None:
+            return None
+        axes = [self.space.fresh(size) for size in root.shape]
+        if root.rigid:
+            for axis in axes:
+                self.space.freeze(axis)
+        for at, name in enumerate(root.dim_params):
+            if name is not None and at < len(axes) and axes[at].size > 1:
+                self._tie_named(named, name, axes[at])
+        return tuple(axes)
+
+    def _tie_named(self, named: dict[str, Expr], name: str, axis: Expr) -> None:
+        """Runtimes reuse buffers by the names of dims: equal names must stay equal sizes."""
+        known = named.setdefault(name, axis)
+        if known.size == axis.size:
+            self.space.unify(known, axis)
+
+    def _tie_outputs(self, named: Mapping[str, Expr]) -> None:
+        for value in self.case.model.graph.outputs:
+            axes = self.axes_of(value)
+            if axes is None or value.shape is None or len(value.shape) != len(axes):
+                continue
+            for dim, axis in zip(value.shape, axes, strict=True):
+                known = named.get(str(dim.value)) if isinstance(dim, ir.SymbolicDim) else None
+                if known is not None and known.size == axis.size:
+                    self.space.tie(known, axis)
+
+    def _node(self, node: ir.Node) -> None:
+        try:
+            node_key = key(node)
+        except Conflict:
+            return
+        if node_key in self.roots:
+            return
+        site = Site(self, node, node_key)
+        found = rules.find(node.domain, node.op_type)
+        marks = self._marks()
+        try:
+            if found is None:
+                raise Unruly("no rule")
+            found(site)
+        except (Unruly, SizeMismatch, LookupError, TypeError, ValueError, ArithmeticError) as error:
+            # A node that its rule does not cover, or that is malformed, keeps its axes.
+            self._undo(marks)
+            self.unruly[node_key] = f"{node.op_type}: {error}"
+            site.results.clear()
+            site.fix(*range(site.arity))
+        self._captures(node)
+        for j, value in enumerate(node.outputs):
+            if value.name:
+                self.axes[value.name] = site.results.get(j) or self._frozen(value)
+        self._trace(site, node)
+
+    def _trace(self, site: Site, node: ir.Node) -> None:
+        first = node.outputs[0].name
+        if not first:
+            return
+        try:
+            vector = provenance.trace(
+                site, [self.vector_of(node, i, site.key) for i in range(site.arity)]
+            )
+        except (Unruly, LookupError, TypeError, ValueError, ArithmeticError):
+            return
+        if vector is not None:
+            self.vectors[first] = vector
+
+    def _frozen(self, value: ir.Value) -> AxisTuple | None:
+        shape = self.shape_of(value)
+        return None if shape is None else tuple(self.space.fresh(n, rigid=True) for n in shape)
+
+    def _captures(self, node: ir.Node) -> None:
+        """What a subgraph reads from outside keeps its axes."""
+        for graph in subgraphs(node):
+            for inner in graph.all_nodes():
+                for value in inner.inputs:
+                    for axis in self.axes_of(value) or ():
+                        self.space.freeze(axis)
+
+    def _marks(self) -> tuple[int, ...]:
+        return tuple(len(entries) for entries in self._pending())
+
+    def _pending(self) -> tuple[list[Any], ...]:
+        mends = (self.attribute_mends, self.literal_mends, self.index_mends)
+        return (*mends, self.system.driven, self.system.checks)
+
+    def _undo(self, marks: Iterable[int]) -> None:
+        for entries, mark in zip(self._pending(), marks, strict=True):
+            del entries[mark:]
+
+    def _finish(self) -> None:
+        self.system.same = self.space.constraints
+        self.axes = {
+            name: None if axes is None else tuple(map(normal, axes))
+            for name, axes in self.axes.items()
+        }
+        capped: set[Sym] = set()
+        for name in self.roots:
+            for axis in self.axes[name] or ():
+                capped.update(leaves(axis))
+        self.system.settle(capped)
+
+    # --- using -------------------------------------------------------------------------------
+
+    @cached_property
+    def classes(self) -> dict[Sym, AxisClass]:
+        """The free symbols, the largest first."""
+        anchors: dict[Sym, list[Anchor]] = {}
+        whole: dict[Sym, list[Anchor]] = {}
+        elements: dict[Sym, int] = {}
+        for name, root in self.roots.items():
+            for at, axis in enumerate(self.axes[name] or ()):
+                found = list(leaves(axis))
+                for factor, leaf in enumerate(found):
+                    # The symbol of a whole axis keeps its name when other classes vanish.
+                    names = whole if len(found) == 1 else anchors
+                    names.setdefault(leaf, []).append(("axis", name, at, factor))
+                    elements[leaf] = elements.get(leaf, 0) + root.count
+        for anchor, expr in self.anchors.items():
+            for leaf in leaves(expr):
+                anchors.setdefault(leaf, []).append(anchor)
+        windowed = {leaf for equation in self.system.driven for leaf in equation.reads}
+        kernels = {leaf for kernel in self.kernels for leaf in leaves(kernel)}
+        return {
+            leaf: AxisClass(
+                leaf,
+                leaf.size,
+                (*whole.get(leaf, ()), *anchors.get(leaf, ())),
+                elements.get(leaf, 0),
+                leaf in windowed,
+                leaf in kernels,
+            )
+            for leaf in order({**whole, **anchors})
+            if not leaf.rigid and leaf not in self.system.followers
+        }
+
+    def plan(self, asked: Mapping[Sym, int], wished: Mapping[Sym, int] | None = None) -> Plan:
+        """Sizes for all symbols. `asked` is exact, `wished` gives way.
+
+        Raises:
+            Conflict: no consistent sizes were found.
+        """
+        return solve(self.system, asked, wished)
+
+    def elements(self, plan: Plan) -> int:
+        """Elements of all stored tensors under a plan."""
+        count = 0
+        for name in self.roots:
+            axes = self.axes[name]
+            if axes is not None:
+                count += int(np.prod([plan.size(axis) for axis in axes], dtype=np.int64))
+        return count
+
+    def find(self, anchor: Anchor) -> Sym:
+        """The class that an anchor names.
+
+        Raises:
+            Conflict: there is none now, or it cannot change.
+        """
+        if anchor[0] == "axis":
+            _, name, at, factor = anchor
+            axes = self.axes.get(name) if name in self.roots else None
+            symbols = [] if axes is None or at >= len(axes) else list(leaves(axes[at]))
+        else:
+            factor, expr = 0, self.anchors.get(anchor)
+            symbols = [] if expr is None else list(leaves(expr))
+        if factor >= len(symbols) or symbols[factor] not in self.classes:
+            raise Conflict(f"no class of axes at {anchor}")
+        return symbols[factor]
+
+
+def subgraphs(node: ir.Node) -> Iterable[ir.Graph]:
+    for attribute in node.attributes.values():
+        if isinstance(attribute, ir.Attr):
+            if attribute.type == ir.AttributeType.GRAPH:
+                yield attribute.as_graph()
+            elif attribute.type == ir.AttributeType.GRAPHS:
+                yield from attribute.as_graphs()
+
+
+def infer(case: Case) -> dict[str, tuple[int, ...]]:
+    """Declared static shapes: what is left to go by for values that were not recorded."""
+    found: dict[str, tuple[int, ...]] = {}
+    for node in case.model.graph:
+        for value in node.outputs:
+            if value.name and value.shape is not None and value.shape.is_static():
+                found[value.name] = tuple(value.shape.numpy())
+    return found
+
+
+_analyses: weakref.WeakKeyDictionary[Case, Analysis] = weakref.WeakKeyDictionary()
+
+
+def analyse(case: Case) -> Analysis:
+    """The axes of a case; made once for a case."""
+    known = _analyses.get(case)
+    if known is None:
+        known = _analyses[case] = Analysis(case)
+    return known

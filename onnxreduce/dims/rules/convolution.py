@@ -1,0 +1,116 @@
+"""Convolutions: channels, groups, and windows over the spatial axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from onnxreduce.dims.expr import UNIT, Expr, product
+from onnxreduce.dims.rules import rule
+from onnxreduce.dims.site import Site, Unruly
+from onnxreduce.dims.solve import Size
+from onnxreduce.dims.windows import Window, cut_pads, windows
+
+
+@rule("Conv")
+def conv(n: Site) -> None:
+    x, w = n.ax(0), n.ax(1)
+    n.out((x[0], channels(n, x[1], w), *spatial(n, x[2:], w[2:])))
+    if n.has(2):
+        n.unify(n.ax(2)[0], w[0])
+
+
+def channels(n: Site, x: Expr, w: tuple[Expr, ...]) -> Expr:
+    """Input channels are groups times what a filter sees; so are the filters."""
+    groups = n.number("group", 1)
+    if groups == 1:
+        n.unify(x, w[1])
+        return w[0]
+    g = n.fresh(groups)
+    n.unify(x, product((g, w[1])))
+    n.unify(w[0], product((g, n.fresh(w[0].size // groups))))
+    n.attr("group", lambda size: size(g))
+    return w[0]
+
+
+def spatial(n: Site, x: tuple[Expr, ...], kernel: tuple[Expr, ...]) -> list[Expr]:
+    """Output axes of sliding windows; a smaller kernel eats pads, so ``out = in`` stays so."""
+    frames = windows(n, x, kernel)
+    out = [
+        slide(n, frame, axis, size)
+        for frame, axis, size in zip(frames, x, n.shape_out()[2:], strict=True)
+    ]
+    mend_windows(n, frames)
+    return out
+
+
+def slide(n: Site, frame: Window, axis: Expr, current: int) -> Expr:
+    if frame.out(axis.size, frame.kernel.size) != current:
+        raise Unruly("the output is not what kernel, pads and strides give")
+    if frame.keeps_size:
+        return axis
+    return n.driven(current, lambda size: frame.out(size(axis), size(frame.kernel)), "window")
+
+
+def mend_windows(n: Site, frames: list[Window]) -> None:
+    n.attr("kernel_shape", lambda size: [size(frame.kernel) for frame in frames])
+    n.attr("pads", pads_of(frames))
+
+
+def pads_of(frames: list[Window]) -> Callable[[Size], list[int]]:
+    def pads(size: Size) -> list[int]:
+        pairs = [cut_pads(frame, size(frame.kernel)) for frame in frames]
+        return [before for before, _ in pairs] + [after for _, after in pairs]
+
+    return pads
+
+
+@rule("ConvInteger")
+def conv_integer(n: Site) -> None:
+    x, w = n.ax(0), n.ax(1)
+    n.out((x[0], channels(n, x[1], w), *spatial(n, x[2:], w[2:])))
+    n.fix(2)
+    if n.has(3) and n.rank(3) == 1 and n.sh(3) != (1,):
+        n.unify(n.ax(3)[0], w[0])
+
+
+@rule("ConvTranspose")
+def conv_transpose(n: Site) -> None:
+    x, w = n.ax(0), n.ax(1)
+    groups = n.number("group", 1)
+    g = n.fresh(groups) if groups > 1 else UNIT
+    n.unify(x[1], w[0])
+    if groups > 1:
+        n.unify(w[0], product((g, n.fresh(w[0].size // groups))))
+        n.attr("group", lambda size: size(g))
+    out = product((g, w[1]))
+    if n.has(2):
+        n.unify(n.ax(2)[0], out)
+    n.out((x[0], out, *_grown(n, x[2:], w[2:])))
+
+
+def _grown(n: Site, x: tuple[Expr, ...], kernel: tuple[Expr, ...]) -> list[Expr]:
+    """out = (in - 1)*stride + output_padding + (kernel - 1)*dilation + 1 - pads; the pads give
+    way to a smaller kernel. An explicit output_shape keeps its axes."""
+    frames = windows(n, x, kernel)
+    extra = n.numbers("output_padding", [0] * len(x))
+    shape = n.shape_out()[2:]
+    if n.given("output_shape"):
+        for axis in (*x, *kernel):
+            n.freeze(axis)
+        return [n.rigid(size) for size in shape]
+    out: list[Expr] = []
+    for frame, axis, more, current in zip(frames, x, extra, shape, strict=True):
+
+        def grow(size: Size, frame: Window = frame, axis: Expr = axis, more: int = more) -> int:
+            kernel = size(frame.kernel)
+            if frame.same:
+                return size(axis) * frame.stride
+            before, after = cut_pads(frame, kernel)
+            reach = (kernel - 1) * frame.dilation + 1
+            return (size(axis) - 1) * frame.stride + more + reach - before - after
+
+        if grow(lambda expr: expr.size) != current:
+            raise Unruly("the output is not what kernel, pads and strides give")
+        out.append(n.driven(current, grow, "window"))
+    mend_windows(n, frames)
+    return out

@@ -1,0 +1,77 @@
+"""The smallest integer that still works, in O(log n) questions.
+
+Bugs depend on sizes in few ways: from a threshold on, on parity, on being (or not being) a
+multiple. Galloping *up* from the least size costs little when the answer is small, which it
+mostly is; rounded binary search is exact for thresholds and multiples of powers of two; the final
+steps down, doubling while they work, are for parity and other multiples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+Sizes = Generator[int, bool, int]
+"""Yields a size, is sent whether it works, returns the smallest that was found to work."""
+
+
+def smallest(least: int, known: int) -> Sizes:
+    """The smallest size in ``[least, known]`` that works; `known` does.
+
+    Exact for thresholds, parity from a threshold on, and (non-)multiples of small numbers.
+    """
+    answers: dict[int, bool] = {known: True}
+    low, step = least - 1, 1
+    while True:
+        size = least + step - 1
+        if size >= known:
+            high = known
+            break
+        answers[size] = yield size
+        if answers[size]:
+            high = size
+            break
+        low, step = size, step * 2
+    while high - low > 1:
+        size = _round_middle(low, high)
+        answers[size] = yield size
+        if answers[size]:
+            high = size
+        else:
+            low = size
+    return (yield from descend(least, high, answers))
+
+
+def _round_middle(low: int, high: int) -> int:
+    """The roundest number (in binary) in the middle half between two sizes."""
+    quarter = (high - low) // 4
+    first, last = low + max(1, quarter), high - max(1, quarter)
+    span = 1
+    while -(-first // (span * 2)) * span * 2 <= last:
+        span *= 2
+    middle = (low + high) // 2
+    below, above = middle // span * span, -(-middle // span) * span
+    fits = [size for size in (below, above) if first <= size <= last]
+    return min(fits or [-(-first // span) * span], key=lambda size: abs(size - middle))
+
+
+def descend(least: int, known: int, answers: dict[int, bool] | None = None) -> Sizes:
+    """Step down from a size that works; a step doubles while it works."""
+    answers = {} if answers is None else answers
+    found = True
+    while found:
+        found = False
+        for step in _steps(known):
+            while known - step >= least:
+                if known - step not in answers:
+                    answers[known - step] = yield known - step
+                if not answers[known - step]:
+                    break
+                known, step, found = known - step, step * 2, True
+            if found:
+                break
+    return known
+
+
+def _steps(size: int) -> list[int]:
+    """One and two for parity; a small divisor, for its multiples."""
+    return [1, 2, *(step for step in (3, 5, 6, 7) if size % step == 0 and step < size)]

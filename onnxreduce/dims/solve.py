@@ -1,0 +1,212 @@
+"""From sizes for some classes to sizes for all of them, or a reason why that cannot be.
+
+Window operators give sizes that are *functions* of others (`Driven`). They are re-run in the
+order of the graph; a size that must change moves a symbol that nobody asked for: driven ones
+first, rigid and requested ones never. This repeats until nothing moves. It is pure and takes
+about a millisecond, so sizes that cannot be cost no question to the oracle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from onnxreduce.dims.expr import UNIT, Expr, Prod, Same, Sum, Sym, leaves, normal, product, total
+from onnxreduce.edits import Conflict
+
+Size = Callable[[Expr], int]
+"""The size of an expression in a plan."""
+SizeFn = Callable[[Size], int]
+
+ROUNDS = 12
+SCAN = 512
+
+
+@dataclass(eq=False)
+class Driven:
+    """An axis whose size is a function of others."""
+
+    axis: Expr
+    size: SizeFn
+    why: str
+    reads: tuple[Sym, ...] = ()
+
+
+@dataclass(eq=False)
+class Check:
+    """A condition on sizes, such as ``pad < kernel``."""
+
+    holds: Callable[[Size], bool]
+    why: str
+
+
+@dataclass(eq=False)
+class System:
+    """All that is known about sizes after an analysis.
+
+    Attributes:
+        driven: in topological order of the nodes.
+        capped: symbols on the axes of stored tensors, which can shrink but not grow.
+    """
+
+    driven: list[Driven] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    same: list[Same] = field(default_factory=list)
+    capped: frozenset[Sym] = frozenset()
+
+    def settle(self, capped: Iterable[Sym]) -> None:
+        """Resolve every expression once, and find what each function reads."""
+        self.capped = frozenset(capped)
+        self.same = [Same(normal(s.left), normal(s.right)) for s in self.same]
+        for equation in self.driven:
+            equation.axis = normal(equation.axis)
+            seen: dict[Sym, None] = {}
+
+            def observe(expr: Expr, seen: dict[Sym, None] = seen) -> int:
+                seen.update(dict.fromkeys(leaves(expr)))
+                return expr.size
+
+            equation.size(observe)
+            equation.reads = tuple(seen)
+        self.followers = frozenset(e.axis for e in self.driven if isinstance(e.axis, Sym))
+
+    followers: frozenset[Sym] = frozenset()
+    """Symbols that are themselves driven."""
+
+
+class Plan:
+    """Sizes for every symbol; symbols not in `sizes` are as they were."""
+
+    def __init__(self, sizes: dict[Sym, int]) -> None:
+        self.sizes = sizes
+
+    def size(self, expr: Expr) -> int:
+        expr = normal(expr)
+        if isinstance(expr, Sym):
+            return self.sizes.get(expr, expr.size)
+        if isinstance(expr, Prod):
+            result = 1
+            for part in expr.parts:
+                result *= self.size(part)
+            return result
+        return sum(map(self.size, expr.parts))
+
+    def changed(self) -> dict[Sym, int]:
+        return {symbol: size for symbol, size in self.sizes.items() if size != symbol.size}
+
+
+def solve(
+    system: System, asked: Mapping[Sym, int], wished: Mapping[Sym, int] | None = None
+) -> Plan:
+    """Sizes for all symbols: `asked` exactly, `wished` where the rest lets them.
+
+    Raises:
+        Conflict: no consistent sizes were found.
+    """
+    return _Solver(system, asked, wished or {}).run()
+
+
+class _Solver:
+    def __init__(self, system: System, asked: Mapping[Sym, int], wished: Mapping[Sym, int]) -> None:
+        self.system = system
+        self.locked = set(asked)
+        self.plan = Plan({**wished, **asked})
+        self.moved: set[Sym] = set()
+        for symbol, size in self.plan.sizes.items():
+            if size != symbol.size and not self._allowed(symbol, size):
+                raise Conflict(f"{symbol!r} cannot be {size}")
+
+    def run(self) -> Plan:
+        for _ in range(ROUNDS):
+            self.moved.clear()
+            for equation in self.system.driven:
+                self._drive(equation)
+            for pair in self.system.same:
+                self._equalise(pair)
+            if not self.moved:
+                break
+        else:
+            raise Conflict("sizes do not settle")
+        for check in self.system.checks:
+            if not check.holds(self.plan.size):
+                raise Conflict(check.why)
+        return self.plan
+
+    def _allowed(self, symbol: Sym, size: int) -> bool:
+        if symbol.rigid or size < 1:
+            return False
+        return size <= symbol.size or symbol not in self.system.capped
+
+    def _drive(self, equation: Driven) -> None:
+        want = equation.size(self.plan.size)
+        have = self.plan.size(equation.axis)
+        if want == have:
+            return
+        if want >= 1 and self._move(equation.axis, want):
+            return
+        if not self._pull(equation, have):
+            raise Conflict(f"{equation.why}: {want} where {have} is needed")
+
+    def _equalise(self, pair: Same) -> None:
+        left, right = self.plan.size(pair.left), self.plan.size(pair.right)
+        if left == right:
+            return
+        larger, smaller = (pair.left, pair.right) if left > right else (pair.right, pair.left)
+        if not self._move(larger, min(left, right)) and not self._move(smaller, max(left, right)):
+            raise Conflict(f"{left} elements against {right}")
+
+    def _move(self, expr: Expr, want: int) -> bool:
+        """Give an expression the size `want` by changing one symbol of it."""
+        if isinstance(expr, Sym):
+            if expr in self.locked or expr in self.moved or not self._allowed(expr, want):
+                return False
+            self.plan.sizes[expr] = want
+            self.moved.add(expr)
+            return True
+        for part in sorted(expr.parts, key=self._reluctance):
+            size, whole = self.plan.size(part), self.plan.size(expr)
+            if isinstance(expr, Sum):
+                if want > whole - size and self._move(part, want - whole + size):
+                    return True
+            elif size and want % (rest := whole // size) == 0 and self._move(part, want // rest):
+                return True
+        return False
+
+    def _reluctance(self, part: Expr) -> tuple[bool, int]:
+        return (part not in self.system.followers, -self.plan.size(part))
+
+    def _pull(self, equation: Driven, have: int) -> bool:
+        """Change something that a function reads so that it gives `have` again."""
+        for symbol in equation.reads:
+            if symbol in self.locked or symbol in self.moved or symbol.rigid:
+                continue
+            if symbol in self.system.followers:
+                continue
+            before = self.plan.sizes.get(symbol, symbol.size)
+            for size in range(min(symbol.size, SCAN), 0, -1):
+                self.plan.sizes[symbol] = size
+                if equation.size(self.plan.size) == have:
+                    self.moved.add(symbol)
+                    return True
+            self.plan.sizes[symbol] = before
+        return False
+
+
+def order(symbols: Iterable[Sym]) -> Sequence[Sym]:
+    """A fixed order: the largest first, then the oldest."""
+    return sorted(symbols, key=lambda symbol: (-symbol.size, symbol.serial))
+
+
+__all__ = [
+    "UNIT",
+    "Check",
+    "Driven",
+    "Plan",
+    "Size",
+    "SizeFn",
+    "System",
+    "order",
+    "product",
+    "solve",
+    "total",
+]

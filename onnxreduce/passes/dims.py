@@ -1,0 +1,290 @@
+"""Shrink every axis of every stored tensor to the smallest size that shows the bug.
+
+The sizes that are free, and what follows from them, come from `onnxreduce.dims`; here is the
+search over them. Nearly all bugs need nearly nothing, so everything goes to its least size at
+once; halving over the classes finds those that the bug needs, and for each of these the smallest
+size is galloped up to, from below. Sizes that cannot be cost no question: the plan says so.
+Least sizes are properties of the bug, so a result with a 65 in it means that 64 does not do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+
+from onnxreduce.case import Case
+from onnxreduce.dims import Analysis, AxisClass, Change, Resize, analyse
+from onnxreduce.dims.analysis import Anchor
+from onnxreduce.dims.sizes import Sizes, descend, smallest
+from onnxreduce.dims.solve import Plan
+from onnxreduce.edits import Conflict, Proposals
+
+NAME = "dims"
+RECORDS = True
+
+LOOK_AHEAD = 64
+"""How many sizes in a row may be impossible before a class is left as it is."""
+FEW = 8
+"""Up to this size every single index is tried."""
+PAIRS = 6
+"""Up to this many classes, every pair is scaled together."""
+
+Step = Generator[Resize, Case | None, bool]
+"""A part of the search: returns whether anything was accepted."""
+
+
+def edits(case: Case) -> Proposals:
+    """Sizes to a fixpoint, kernels and pads included, then which indices."""
+    search = _Search(case)
+    yield from search.everything(_plain)
+    yield from search.everything(_kernel)
+    galloped = False
+    while True:
+        again = yield from search.each(descend if galloped else smallest)
+        galloped = True
+        if not again:
+            again = yield from search.together()
+        if not again:
+            again = yield from search.indices()
+        if not again:
+            return
+
+
+def _plain(entry: AxisClass) -> bool:
+    return not entry.kernel
+
+
+def _kernel(entry: AxisClass) -> bool:
+    return entry.kernel
+
+
+class _Search:
+    """The current case and what was already refused for it."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.refused: set[Resize] = set()
+        self.floors: dict[Anchor, int] = {}
+
+    @property
+    def analysis(self) -> Analysis:
+        return analyse(self.case)
+
+    def classes(self) -> list[AxisClass]:
+        return list(self.analysis.classes.values())
+
+    def ask(self, edit: Resize) -> Step:
+        if edit in self.refused or not self.smaller(edit):
+            return False
+        answer = yield edit
+        if answer is None:
+            self.refused.add(edit)
+            return False
+        self.case = answer
+        self.refused.clear()
+        return True
+
+    def smaller(self, edit: Resize) -> bool:
+        """Whether there is a plan, and it takes something away."""
+        try:
+            plan, chosen = edit.plan(self.analysis)
+        except Conflict:
+            return False
+        if chosen and not plan.changed():
+            return False
+        return self._weight(plan) < self._weight(self.analysis.plan({}))
+
+    def _weight(self, plan: Plan) -> tuple[int, int]:
+        """Stored elements, then the sum of the free sizes (kernels that nothing stores)."""
+        return (
+            self.analysis.elements(plan),
+            sum(plan.size(symbol) for symbol in self.analysis.classes),
+        )
+
+    # --- all at once, then by halves -----------------------------------------------------------
+
+    def everything(self, which: Callable[[AxisClass], bool]) -> Step:
+        """All classes to their least; where that fails, halves of them, the largest first."""
+        anchors = [entry.anchor for entry in self.classes() if which(entry)]
+        if not anchors:
+            return False
+        if (yield from self.to_least(anchors)):
+            return True
+        return (yield from self._halves(anchors))
+
+    def _halves(self, anchors: Sequence[Anchor]) -> Step:
+        """`anchors` together were refused: shrink what can be shrunk of either half."""
+        if len(anchors) < 2:
+            return False
+        left, right = anchors[: len(anchors) // 2], anchors[len(anchors) // 2 :]
+        some = yield from self.to_least(left)
+        if some:  # then the fault lies with the right half
+            yield from self._halves(right)
+            return True
+        some = yield from self._halves(left)
+        if (yield from self.to_least(right)):
+            return True
+        return (yield from self._halves(right)) or some
+
+    def to_least(self, anchors: Iterable[Anchor]) -> Step:
+        edit = self._least_edit(anchors)
+        return edit is not None and (yield from self.ask(edit))
+
+    def _least_edit(self, anchors: Iterable[Anchor]) -> Resize | None:
+        """Least sizes that go together. Window classes are scanned: a strided axis that meets a
+        skip connection, or a kernel without pads, has a least size above one."""
+        present = [entry for entry in map(self._entry, anchors) if entry is not None]
+        if not present:
+            return None
+        sizes = {entry.anchor: 1 for entry in present}
+        if not self._feasible(sizes):
+            for entry in present:
+                if entry.windowed:
+                    sizes[entry.anchor] = self._floor(entry)
+        if not self._feasible(sizes):
+            sizes = self._greedy(present, sizes)
+        changes = tuple(Change(anchor, size, soft=True) for anchor, size in sizes.items())
+        return Resize(changes) if changes else None
+
+    def _greedy(self, present: Sequence[AxisClass], sizes: dict[Anchor, int]) -> dict[Anchor, int]:
+        chosen: dict[Anchor, int] = {}
+        for entry in present:
+            attempt = {**chosen, entry.anchor: sizes[entry.anchor]}
+            if self._feasible(attempt):
+                chosen = attempt
+        return chosen
+
+    def _feasible(self, sizes: dict[Anchor, int]) -> bool:
+        edit = Resize(tuple(Change(anchor, size, soft=True) for anchor, size in sizes.items()))
+        try:
+            edit.plan(self.analysis)
+        except Conflict:
+            return False
+        return True
+
+    def _floor(self, entry: AxisClass) -> int:
+        """The least size that is possible while the others stay."""
+        for size in range(1, entry.size):
+            if self._possible(entry, size):
+                return size
+        return entry.size
+
+    def _possible(self, entry: AxisClass, size: int) -> bool:
+        try:
+            self.analysis.plan({entry.symbol: size})
+        except Conflict:
+            return False
+        return True
+
+    def _entry(self, anchor: Anchor) -> AxisClass | None:
+        try:
+            return self.analysis.classes[self.analysis.find(anchor)]
+        except Conflict:
+            return None
+
+    # --- one by one ------------------------------------------------------------------------------
+
+    def each(self, strategy: Callable[[int, int], Sizes]) -> Step:
+        """The smallest size of every class, the largest first."""
+        some = False
+        for anchor in [entry.anchor for entry in self.classes()]:
+            entry = self._entry(anchor)
+            if entry is not None:
+                some = (yield from self._one(entry, strategy(1, entry.size))) or some
+        return some
+
+    def _one(self, entry: AxisClass, sizes: Sizes) -> Step:
+        """Impossible sizes are read as the next possible one."""
+        some, asked = False, {entry.size: True}
+        try:
+            size = next(sizes)
+            while True:
+                target = self._next_possible(entry, size, min(s for s, ok in asked.items() if ok))
+                if target not in asked:
+                    edit = Resize((Change(entry.anchor, target),))
+                    asked[target] = yield from self.ask(edit)
+                    if asked[target]:
+                        some = True
+                        current = self._entry(entry.anchor)
+                        if current is None or current.size != target:
+                            return True
+                        entry = current
+                size = sizes.send(asked[target])
+        except StopIteration:
+            return some
+
+    def _next_possible(self, entry: AxisClass, size: int, known: int) -> int:
+        for target in range(size, min(known, size + LOOK_AHEAD)):
+            if self._possible(entry, target):
+                return target
+        return known
+
+    # --- classes that the bug ties ---------------------------------------------------------------
+
+    def together(self) -> Step:
+        """Scale several classes at once: a bug that needs ``a == b`` or ``a == 2b`` holds each of
+        them where it is."""
+        left = [entry for entry in self.classes() if entry.size > 1]
+        groups: list[list[AxisClass]] = [left] if len(left) > 1 else []
+        for size in sorted({entry.size for entry in left}, reverse=True):
+            equal = [entry for entry in left if entry.size == size]
+            if 1 < len(equal) < len(left):
+                groups.append(equal)
+        if 2 < len(left) <= PAIRS:
+            groups += [[a, b] for i, a in enumerate(left) for b in left[i + 1 :]]
+        for group in groups:
+            if (yield from self._scale(group)):
+                return True
+        return False
+
+    def _scale(self, group: Sequence[AxisClass]) -> Step:
+        least = min(entry.size for entry in group)
+        some = False
+        sizes = smallest(1, least)
+        try:
+            size = next(sizes)
+            while True:
+                edit = Resize(
+                    tuple(
+                        Change(entry.anchor, max(1, entry.size * size // least)) for entry in group
+                    )
+                )
+                works = yield from self.ask(edit)
+                some = some or works
+                size = sizes.send(works)
+        except StopIteration:
+            return some
+
+    # --- which indices ---------------------------------------------------------------------------
+
+    def indices(self) -> Step:
+        """A size is the shortest *prefix* that shows the bug; one index of it may do."""
+        some = False
+        for anchor in [entry.anchor for entry in self.classes() if entry.elements]:
+            entry = self._entry(anchor)
+            while entry is not None and entry.size > 1:
+                if not (yield from self._fewer(entry)):
+                    break
+                some = True
+                entry = self._entry(anchor)
+        return some
+
+    def _fewer(self, entry: AxisClass) -> Step:
+        every = range(entry.size)
+        for kept in _choices(entry.size):
+            indices = tuple(every[i] for i in kept)
+            if (yield from self.ask(Resize((Change(entry.anchor, len(indices), indices),)))):
+                return True
+        return False
+
+
+def _choices(size: int) -> list[list[int]]:
+    """The last index alone, the later half, all but the first; every single one when few."""
+    every = list(range(size))
+    choices = [every[-1:], every[size // 2 :], every[1:]]
+    if size <= FEW:
+        choices += [every[:i] + every[i + 1 :] for i in range(1, size - 1)]
+    unique: list[list[int]] = []
+    for choice in choices:
+        if choice not in unique and len(choice) < size:
+            unique.append(choice)
+    return unique
