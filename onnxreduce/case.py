@@ -17,6 +17,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxreduce.proto import Payload, skeleton
+from onnxreduce.shapes import ValueType
 from onnxreduce.size import Size, measure
 from onnxreduce.tensors import Array, array_digest, graphs, nested, tensor_digest, tensors
 
@@ -29,8 +30,14 @@ InputValue = Array | list[Array] | None
 class Recording(Protocol):
     """Every intermediate value of a case, as recorded on a trusted backend."""
 
-    def get(self, name: str) -> Array | None:
-        """The recorded tensor, or ``None`` when the value was not recorded (or is no tensor)."""
+    made_up: bool
+    """Whether the values were invented, because no backend runs the case."""
+
+    def get(self, name: str) -> InputValue:
+        """The recorded tensor or sequence, or ``None`` when the value was not recorded."""
+
+    def type_of(self, name: str) -> ValueType | None:
+        """Type and symbolic shape by inference on the model that was recorded."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from onnxreduce.errors import UsageError
 from onnxreduce.files import replacing
 from onnxreduce.modelcheck import FileSpan, all_graphs, all_tensors, check_model, check_tensor
 from onnxreduce.proto import TRAINING_INFO, Payload, hollow
-from onnxreduce.tensors import SparseInitializer, graphs, nested, tensor_digest
+from onnxreduce.tensors import SparseInitializer, graphs, nested, payload, tensor_digest
 
 __all__ = ["Store", "declared_inputs", "is_external", "load_model", "save_model"]
 
@@ -70,7 +70,7 @@ def load_model(path: Path | str) -> ir.Model:
 def is_external(model: ir.Model) -> bool:
     """Whether candidates should keep their weights outside the model file: the original does, or
     it is too large for one file to be handled quickly."""
-    return bool(model.graph.meta.get(EXTERNAL)) or _payload_bytes(Case(model, {})) > 1 << 30
+    return bool(model.graph.meta.get(EXTERNAL)) or weight(Case(model, {})) > 1 << 30
 
 
 def _read_proto(path: Path) -> onnx.ModelProto:
@@ -263,16 +263,9 @@ def _with_subgraphs(node: ir.Node) -> Iterator[ir.Node]:
                 yield from graph
 
 
-def payload_bytes(tensor: ir.TensorProtocol) -> memoryview:
-    """A tensor's bytes as ONNX stores them, without a copy where its array allows that."""
-    array = tensor.numpy()
-    if tensor.dtype.bitwidth >= 8 and array.flags.c_contiguous and array.dtype.byteorder != ">":
-        return memoryview(array.reshape(-1).view(np.uint8))
-    return memoryview(tensor.tobytes())
-
-
-def _payload_bytes(case: Case) -> int:
-    return sum(payload.tensor.nbytes for payload in case.payloads)
+def weight(case: Case) -> int:
+    """Bytes of the tensors above 1 kB."""
+    return sum(part.tensor.nbytes for part in case.payloads)
 
 
 class Store:
@@ -341,10 +334,10 @@ class Store:
     def _external(self, case: Case) -> bytes:
         proto = onnx.ModelProto()
         proto.CopyFrom(case.skeleton)
-        for message, payload in _places(proto, case.payloads):
-            name = f"{tensor_digest(payload.tensor)}.bin"
-            self._pool(name, payload.tensor)
-            _refer(message, f"pool/{name}", 0, payload.tensor.nbytes)
+        for message, part in _places(proto, case.payloads):
+            name = f"{tensor_digest(part.tensor)}.bin"
+            self._pool(name, part.tensor)
+            _refer(message, f"pool/{name}", 0, part.tensor.nbytes)
         content: bytes = proto.SerializeToString(deterministic=True)
         return content
 
@@ -360,10 +353,10 @@ def _places(
     proto: onnx.ModelProto, payloads: list[Payload]
 ) -> Iterator[tuple[onnx.TensorProto, Payload]]:
     """The message in a copy of a skeleton that each payload belongs to."""
-    inner = [payload for payload in payloads if payload.index is None]
-    for payload in payloads:
-        if payload.index is not None:
-            yield proto.graph.initializer[payload.index], payload
+    inner = [part for part in payloads if part.index is None]
+    for part in payloads:
+        if part.index is not None:
+            yield proto.graph.initializer[part.index], part
     if inner:
         yield from zip(list(hollow(proto)), inner, strict=True)
 
@@ -376,7 +369,7 @@ def _refer(message: onnx.TensorProto, location: str, offset: int, length: int) -
 
 def _stream(tensor: ir.TensorProtocol, file: BinaryIO) -> None:
     """Write a tensor's bytes piece by piece, so that a mapped one never fills the memory."""
-    content = payload_bytes(tensor)
+    content = payload(tensor)
     for start in range(0, len(content), _CHUNK):
         file.write(content[start : start + _CHUNK])
 
@@ -393,10 +386,10 @@ def write_inline(case: Case, file: BinaryIO) -> None:
         return
     rest = onnx.ModelProto()
     rest.CopyFrom(case.skeleton)
-    inner = [payload for payload in case.payloads if payload.index is None]
+    inner = [part for part in case.payloads if part.index is None]
     if inner:
-        for message, payload in zip(list(hollow(rest)), inner, strict=True):
-            message.raw_data = bytes(payload_bytes(payload.tensor))
+        for message, part in zip(list(hollow(rest)), inner, strict=True):
+            message.raw_data = bytes(payload(part.tensor))
     tensors = {p.index: p.tensor for p in case.payloads if p.index is not None}
     heads: list[bytes] = []
     bodies: list[memoryview] = []
@@ -404,7 +397,7 @@ def write_inline(case: Case, file: BinaryIO) -> None:
         head = message.SerializeToString(deterministic=True)
         body = memoryview(b"")
         if index in tensors:
-            body = payload_bytes(tensors[index])
+            body = payload(tensors[index])
             head += _key(onnx.TensorProto.RAW_DATA_FIELD_NUMBER) + _varint(len(body))
         length = len(head) + len(body)
         heads.append(_key(onnx.GraphProto.INITIALIZER_FIELD_NUMBER) + _varint(length) + head)
@@ -446,7 +439,7 @@ def save_model(model: ir.Model | Case, path: Path) -> None:
     if case.model.graph.meta.get(SOURCE) == str(path.resolve()):
         raise UsageError(f"{path} is the input model, which is never written to: name another file")
     slack = 1 << 20
-    size = _payload_bytes(case) + case.skeleton.ByteSize() + slack
+    size = weight(case) + case.skeleton.ByteSize() + slack
     try:
         if size < PROTOBUF_LIMIT:
             with replacing(path) as temporary, temporary.open("wb") as file:
@@ -463,13 +456,13 @@ def _save_external(case: Case, path: Path) -> None:
     proto.CopyFrom(case.skeleton)
     written: dict[str, int] = {}
     with replacing(data) as temporary, temporary.open("wb") as file:
-        for message, payload in _places(proto, case.payloads):
-            digest = tensor_digest(payload.tensor)
+        for message, part in _places(proto, case.payloads):
+            digest = tensor_digest(part.tensor)
             if digest not in written:
                 # Runtimes map tensors straight from the file: keep them aligned.
                 file.write(bytes(-file.tell() % 64))
                 written[digest] = file.tell()
-                _stream(payload.tensor, file)
-            _refer(message, data.name, written[digest], payload.tensor.nbytes)
+                _stream(part.tensor, file)
+            _refer(message, data.name, written[digest], part.tensor.nbytes)
     with replacing(path) as temporary:
         temporary.write_bytes(proto.SerializeToString(deterministic=True))

@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir import serde
 
-from onnxreduce.tensors import SparseInitializer
+from onnxreduce.tensors import SparseInitializer, payload
 
 SMALL = 1024
 """Tensors up to this many bytes are whole in the skeleton: shape inference reads them."""
@@ -124,7 +124,7 @@ class _Writer:
         if tensor.dtype == ir.DataType.STRING:
             proto.string_data.extend(string_items(tensor))
         elif tensor.nbytes <= SMALL:
-            proto.raw_data = tensor.tobytes() if tensor.size else b""
+            proto.raw_data = bytes(payload(tensor))
         else:
             self.payloads.append(Payload(tensor, index))
 

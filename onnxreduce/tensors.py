@@ -43,6 +43,16 @@ def tensor_digest(tensor: ir.TensorProtocol) -> str:
     return known
 
 
+def payload(tensor: ir.TensorProtocol) -> memoryview:
+    """A tensor's bytes as ONNX stores them, without a copy where its array allows that."""
+    raw = tensor.raw
+    array = raw if type(raw) is np.ndarray and type(tensor) is ir.Tensor else tensor.numpy()
+    plain = array.dtype.byteorder != ">" and array.flags.c_contiguous
+    if plain and array.dtype.kind not in "OSUT" and tensor.dtype.bitwidth >= 8:
+        return array.reshape(-1).view(np.uint8).data
+    return memoryview(tensor.tobytes())
+
+
 def graphs(model: ir.Model) -> Iterator[ir.Graph]:
     """The main graph, its subgraphs, and those of the local functions, outermost first."""
     for root in (model.graph, *(function.graph for function in model.functions.values())):
