@@ -19,6 +19,9 @@ from onnxreduce.tensors import SparseInitializer, payload
 SMALL = 1024
 """Tensors up to this many bytes are whole in the skeleton: shape inference reads them."""
 
+PROTOBUF_LIMIT = (1 << 31) - 1
+"""No protobuf message can be larger; what is takes external data."""
+
 QUANTIZATION = "quant_parameter_tensor_names"
 """Where `onnx_ir` keeps a value's quantization annotation in `Value.meta`."""
 
