@@ -1,0 +1,184 @@
+"""Every intermediate value of a case: recorded on a trusted backend, or made up.
+
+ONNX Runtime on the CPU with all its optimisations off is asked first, onnx's ReferenceEvaluator
+second; both in a child process, because either may crash. Where neither runs the model, values of
+the inferred type and shape are made up: the oracle decides then what they are worth.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import onnx_ir as ir
+
+from onnxreduce.case import Case, InputValue
+from onnxreduce.graph import index
+from onnxreduce.process import WorkerError
+from onnxreduce.recorder import Entry
+from onnxreduce.shapes import ValueType, bind, inferred
+from onnxreduce.tensors import Array
+
+UNKNOWN_DIM = 2
+"""The size made up for a dim that nothing tells about."""
+
+
+class Caller(Protocol):
+    """What runs functions in a child process; see `process.Worker`."""
+
+    def call(
+        self, target: str, *args: Any, timeout: float | None = None, memory: int | None = None
+    ) -> Any: ...
+
+
+class Recorded:
+    """Values recorded in a file, read when they are asked for.
+
+    The file is unlinked as soon as it is mapped: its space is free again when the last case that
+    uses the recording is gone, whatever happens to this process.
+
+    Args:
+        entries: where each value lies.
+        path: the file; deleted here.
+        types: inferred types and symbolic shapes, by value.
+        backend: what recorded them, for a person.
+    """
+
+    made_up = False
+
+    def __init__(
+        self,
+        entries: Mapping[str, Entry],
+        path: Path,
+        types: Mapping[str, ValueType],
+        backend: str,
+    ) -> None:
+        self.backend = backend
+        self.notice = ""
+        self._entries = entries
+        self._types = types
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            self._map = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
+        path.unlink()
+
+    def get(self, name: str) -> InputValue:
+        """The recorded tensor or sequence; ``None`` when the value was not recorded."""
+        entry = self._entries.get(name)
+        return None if entry is None else entry.read(self._map)
+
+    def type_of(self, name: str) -> ValueType | None:
+        """What shape inference says of a value."""
+        return self._types.get(name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._entries
+
+
+class MadeUp:
+    """Values of the inferred type and shape, the same for a name every time.
+
+    Args:
+        types: by value.
+        sizes: of the named dims.
+        notice: why there is nothing better, for a person.
+    """
+
+    made_up = True
+    backend = "made up"
+
+    def __init__(
+        self, types: Mapping[str, ValueType], sizes: Mapping[str, int], notice: str = ""
+    ) -> None:
+        self.notice = notice
+        self._types = types
+        self._sizes = dict(sizes)
+
+    @classmethod
+    def of(cls, case: Case, notice: str = "") -> MadeUp:
+        """Made-up values for a case, with the sizes of dims that its inputs tell."""
+        sizes: dict[str, int] = {}
+        for value in case.model.graph.inputs:
+            array = case.inputs.get(value.name or "")
+            if isinstance(array, np.ndarray):
+                bind(value.shape, array.shape, sizes)
+        return cls(inferred(case.model), sizes, notice)
+
+    def get(self, name: str) -> InputValue:
+        """A tensor; ``None`` when the value's type or rank is not known, or it is no tensor."""
+        known = self._types.get(name)
+        if known is None or known.shape is None or not isinstance(known.type, ir.TensorType):
+            return None
+        dims = [
+            dim if isinstance(dim, int) else self._sizes.get(dim.value or "", UNKNOWN_DIM)
+            for dim in known.shape
+        ]
+        seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
+        return _random_array(known.type.dtype, dims, np.random.default_rng(seed))
+
+    def type_of(self, name: str) -> ValueType | None:
+        """What shape inference says of a value."""
+        return self._types.get(name)
+
+    def __contains__(self, name: str) -> bool:
+        return self.get(name) is not None
+
+
+def record(
+    case: Case,
+    model_path: Path,
+    worker: Caller,
+    directory: Path,
+    timeout: float | None = None,
+) -> Recorded | MadeUp:
+    """Record the values of a case's main graph.
+
+    Args:
+        case: its inputs are fed.
+        model_path: a file of its model, external data beside it.
+        worker: runs the backends; a crash or a timeout costs that backend.
+        directory: where the values are written; they take no room there afterwards.
+        timeout: seconds for each backend.
+
+    Returns:
+        A `Recorded`; a `MadeUp` with a notice when no backend runs the model.
+    """
+    known = index(case.model)
+    names = [v for key in known.order for v in known.writes[key] if known.readers(v)]
+    types = inferred(case.model)
+    tensors = [v for v in names if v not in types or isinstance(types[v].type, ir.TensorType)]
+    reasons = []
+    for backend, wanted in (
+        ("onnxruntime", names),
+        ("onnxruntime", tensors if len(tensors) < len(names) else None),
+        ("reference", names),
+    ):
+        if wanted is None:
+            continue
+        hidden = [name for name in wanted if name not in known.outputs]
+        path = directory / f"recording-{case.digest[:16]}.bin"
+        arguments = (backend, str(model_path), dict(case.inputs), wanted, hidden, str(path))
+        try:
+            entries = worker.call("onnxreduce.recorder:record", *arguments, timeout=timeout)
+            return Recorded(entries, path, types, backend)
+        except WorkerError as error:
+            path.unlink(missing_ok=True)
+            reasons.append(f"{backend}: {error}")
+    reason = "; ".join(dict.fromkeys(reasons))
+    return MadeUp.of(case, f"intermediate values are made up, for no backend runs it ({reason})")
+
+
+def _random_array(dtype: ir.DataType, dims: list[int], rng: np.random.Generator) -> Array:
+    if dtype == ir.DataType.STRING:
+        words = rng.integers(0, 10, dims).astype(str)
+        return np.asarray(words, dtype=object).reshape(dims)
+    kind = dtype.numpy()
+    if dtype == ir.DataType.BOOL:
+        return np.asarray(rng.integers(0, 2, dims), dtype=kind)
+    if dtype.is_integer():
+        return np.asarray(rng.integers(0, 3 if dtype.bitwidth > 2 else 2, dims)).astype(kind)
+    return np.asarray(rng.uniform(-1, 1, dims)).astype(kind)

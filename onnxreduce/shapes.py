@@ -1,0 +1,90 @@
+"""Types and shapes of values, as far as ONNX shape inference and the model itself tell them."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import onnx
+import onnx.shape_inference
+import onnx_ir as ir
+from onnx_ir import serde
+
+from onnxreduce.proto import skeleton
+
+
+class ValueType(NamedTuple):
+    """What is known of a value before it is computed."""
+
+    type: ir.TypeProtocol
+    shape: ir.Shape | None
+
+
+def inferred(model: ir.Model) -> Mapping[str, ValueType]:
+    """Type and symbolic shape of the values of the main graph; worked out once a model.
+
+    Where inference fails (an invalid model) this is what the model declares.
+    """
+    known = _inferred.get(model)
+    if known is None:
+        known = _inferred[model] = {**_declared(model), **_infer(model)}
+    return known
+
+
+def agrees(shape: ir.Shape | None, sizes: tuple[int, ...], bindings: Mapping[str, int]) -> bool:
+    """Whether a symbolic shape fits recorded sizes, with dims of one name equal in size."""
+    if shape is None or len(shape) != len(sizes):
+        return False
+    bound = dict(bindings)
+    for dim, size in zip(shape, sizes, strict=True):
+        known = dim if isinstance(dim, int) else bound.setdefault(dim.value or "", size)
+        if known != size and (isinstance(dim, int) or dim.value):
+            return False
+    return True
+
+
+def bind(shape: ir.Shape | None, sizes: tuple[int, ...], bindings: dict[str, int]) -> None:
+    """Note the sizes of the named dims of a shape; the first size of a name stays."""
+    if shape is not None and len(shape) == len(sizes):
+        for dim, size in zip(shape, sizes, strict=True):
+            if isinstance(dim, ir.SymbolicDim) and dim.value:
+                bindings.setdefault(dim.value, size)
+
+
+def _declared(model: ir.Model) -> dict[str, ValueType]:
+    graph = model.graph
+    values = [*graph.inputs, *graph.initializers.values()]
+    values.extend(value for node in graph for value in node.outputs)
+    found = {}
+    for value in values:
+        if value.name and value.type is not None:
+            found[value.name] = ValueType(value.type, value.shape)
+        elif value.name and value.const_value is not None:
+            tensor = value.const_value
+            found[value.name] = ValueType(
+                ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
+            )
+    return found
+
+
+def _infer(model: ir.Model) -> dict[str, ValueType]:
+    proto, _ = skeleton(model)
+    outcome = None
+    for data_propagation in (True, False):
+        with contextlib.suppress(onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+            outcome = onnx.shape_inference.infer_shapes(proto, data_prop=data_propagation)
+            break
+    found: dict[str, ValueType] = {}
+    for info in outcome.graph.value_info if outcome else ():
+        kind = serde.deserialize_type_proto_for_type(info.type)
+        if kind is not None:
+            shape = serde.deserialize_type_proto_for_shape(info.type)
+            found[info.name] = ValueType(kind, shape)
+    return found
+
+
+_inferred: weakref.WeakKeyDictionary[ir.Model, Mapping[str, ValueType]] = (
+    weakref.WeakKeyDictionary()
+)
