@@ -1,8 +1,315 @@
-"""Search strategies: which subsets of a list of items to try to remove, and in what order.
+"""Search strategies: which subsets of a list of items to try, and in what order.
 
-Pure: a strategy sees opaque items and a function that turns a set of items into a question (an
-edit, for the reducer; a set of integers, in the tests). It yields questions and is sent a truthy
-answer when what it proposed was accepted, ``None`` otherwise.
+Pure: a strategy sees opaque items, in an order in which what belongs together is close together,
+and a function that turns a set of items into a question (an edit, for the reducer; a set of
+integers, in the tests). It is a generator: it yields a question and is sent a truthy answer when
+the proposal was accepted, ``None`` otherwise; its return value is the list of the items left.
+
+Two kinds of strategy work together. The *guessing* ones (`window`, `islands`, `guess`) hold a
+belief about which items are needed, given by a prior and the answers so far, and ask the question
+whose answer is most open: generalised binary search (Dasgupta, "Analysis of a greedy active
+learning strategy", NIPS 2004), the idea behind probabilistic delta debugging (Wang et al.,
+ESEC/FSE 2021) with a prior that knows that needed items cluster. They assume that a set holding
+everything needed is interesting. The *sweeping* ones (`sweep`, `chunks`, `halving`) assume nothing
+and prove 1-minimality. A wrong belief costs questions, never correctness: only what was accepted
+is ever built upon.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import combinations
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+T = TypeVar("T", bound=Hashable)
+Q = TypeVar("Q")
+
+Strategy = Generator[Q, Any, list[T]]
+
+TICKS = 32
+"""Into how many places a window's ends are resolved at a time: beyond that, coarse to fine."""
+
+FAR = 0.02
+"""The prior weight of needed items that are anywhere, against those that are close together."""
+
+OPEN = 0.1
+"""A guess that is less likely than this to be right is not worth a question."""
+
+RUN = 0.15
+"""A run of L consecutive items weighs ``RUN * 0.7 ** (L - 1)`` beside the groups given."""
+
+APART = 0.2
+"""The prior weight, for each item, of being needed with one that it has nothing to do with."""
+
+
+# --- guessing -----------------------------------------------------------------------------------
+
+
+def window(
+    items: Sequence[T], keep: Callable[[frozenset[T]], Q], *, until: int = 1
+) -> Strategy[Q, T]:
+    """Narrows to the shortest run of consecutive items that is still accepted.
+
+    The belief is over where the needed run starts and ends: runs of length L weigh ``1 / L**2``,
+    with a little for any length. Halves come first, so one item among n takes about ``log2 n``
+    questions; a run that straddles the middle is found by the same rule, and so are two items
+    far apart (the run between them, in about ``2 log2 n``). Stops at `until` items, or when both
+    ends were shown to be needed.
+    """
+    mass = _masses(len(items))
+    low, high = 0, len(items)
+    refused: list[tuple[int, int]] = []
+    while high - low > max(1, until):
+        question = _most_open(low, high, refused, mass)
+        if question is None:
+            break
+        start, end = question
+        if (yield keep(frozenset(items[start:end]))):
+            low, high = question
+        else:
+            refused.append(question)
+    return list(items[low:high])
+
+
+def _masses(count: int) -> list[float]:
+    """``masses[n]``: the prior of all runs that lie within n consecutive items."""
+    masses, runs = [0.0], 0.0
+    for length in range(1, count + 1):
+        runs += length**-2 + FAR / count
+        masses.append(masses[-1] + runs)
+    return masses
+
+
+def _most_open(
+    low: int, high: int, refused: Sequence[tuple[int, int]], mass: Sequence[float]
+) -> tuple[int, int] | None:
+    """The run within [low, high) that holds the needed one with a chance nearest to a half."""
+    length = high - low
+    steps = {length * k // TICKS for k in range(TICKS + 1)} | _powers(length)
+    ends = {low + step for step in steps} | {high - step for step in steps}
+    ends.update(place for run in refused for place in run if low <= place <= high)
+    ticks = sorted(ends)
+    last = len(ticks) - 1
+    # A run that ends at ticks[s] or before and starts at first[s] or after was refused.
+    first = [min((i for i, j in refused if ticks[s] <= j), default=high) for s in range(last + 1)]
+    above = [0.0] * (last + 1)
+    found: list[tuple[float, int, int]] = []
+    for r in range(last - 1, -1, -1):
+        row = [0.0] * (last + 1)
+        for s in range(r + 1, last + 1):
+            cell = 0.0
+            if ticks[r] < first[s]:
+                cell = mass[ticks[s] - ticks[r]] - mass[ticks[s] - ticks[r + 1]]
+                if s - 1 > r:
+                    cell += mass[ticks[s - 1] - ticks[r + 1]]
+                    cell -= mass[ticks[s - 1] - ticks[r]]
+            row[s] = cell + above[s] + row[s - 1] - (above[s - 1] if s - 1 > r else 0.0)
+            found.append((row[s], ticks[r], ticks[s]))
+        above = row
+    total = above[last]
+    worth = [
+        (round(abs(chance / total - 0.5), 2), end - start, start, end)
+        for chance, start, end in found
+        if end - start < length and chance > OPEN * total
+    ]
+    return min(worth)[2:] if worth else None
+
+
+def _powers(below: int) -> set[int]:
+    return {1 << k for k in range(below.bit_length()) if 1 << k <= below}
+
+
+def islands(
+    items: Sequence[T], keep: Callable[[frozenset[T]], Q], *, until: int = 1
+) -> Strategy[Q, T]:
+    """Narrows to a window, and inside it to its two ends when they are far apart.
+
+    Two culprits far apart leave a wide window with nothing needed between them: that is one
+    question. When something is needed between, the inner window is searched with the ends kept,
+    as long as that pays.
+    """
+    left: list[T] = []
+    right: list[T] = []
+    inner = yield from window(items, keep, until=until)
+    while len(inner) > max(until, 8):
+        kept = frozenset(left + right)
+        for reach in (1, 4):
+            short = inner[:reach] + inner[-reach:]
+            if len(short) < len(inner) / 2 and (yield keep(kept | frozenset(short))):
+                return left + short + right
+        left, right = [*left, inner[0]], [inner[-1], *right]
+        kept, before = frozenset(left + right), len(inner)
+        inner = inner[1:-1]
+        inner = yield from window(inner, partial(_with, keep, kept))
+        if 2 * len(inner) > before:
+            break
+    return left + inner + right
+
+
+def _with(keep: Callable[[frozenset[T]], Q], kept: frozenset[T], some: frozenset[T]) -> Q:
+    return keep(some | kept)
+
+
+def guess(
+    items: Sequence[T],
+    keep: Callable[[frozenset[T]], Q],
+    groups: Mapping[frozenset[T], float],
+) -> Strategy[Q, T]:
+    """Narrows to one of `groups`, where the needed items are one.
+
+    Args:
+        items: a few dozen at most; the work grows with the fourth power of their number.
+        keep: makes the question.
+        groups: sets of items that may be just what is needed, with their prior weights: up to
+            about 1 for the likeliest. Runs of consecutive items and pairs are guesses as well.
+    """
+    weights = _weighed(items, groups)
+    sets = list(weights)
+    members = _incidence(sets, items)
+    inside = (members @ (1 - members.T) == 0).astype(np.float32)
+    alive = np.array([weights[group] for group in sets], np.float32)
+    size = members.sum(axis=1)
+    askable = size < len(items)
+    current = frozenset(items)
+    while alive.any() and askable.any():
+        chance = alive @ inside / alive.sum()
+        worth = askable & (chance > OPEN)
+        if not worth.any():
+            break
+        doubt = np.where(worth, np.round(np.abs(chance - 0.5), 2) + size / 1e6, np.inf)
+        best = int(np.argmin(doubt))
+        if (yield keep(sets[best])):
+            current = sets[best]
+            alive *= inside[:, best]
+            askable &= (inside[:, best] > 0) & (size < size[best])
+        else:
+            alive *= 1 - inside[:, best]
+            askable[best] = False
+    return [item for item in items if item in current]
+
+
+def _weighed(items: Sequence[T], groups: Mapping[frozenset[T], float]) -> dict[frozenset[T], float]:
+    """The groups within the items, all runs, all pairs, with their weights."""
+    everything = frozenset(items)
+    weights = {group: weight for group, weight in groups.items() if group and group <= everything}
+    for start in range(len(items)):
+        for end in range(start + 1, len(items) + 1):
+            run = frozenset(items[start:end])
+            weights[run] = max(weights.get(run, 0.0), RUN * 0.7 ** (end - start - 1))
+    for pair in combinations(items, 2):
+        weights.setdefault(frozenset(pair), APART / len(items))
+    return weights
+
+
+def _incidence(sets: Sequence[frozenset[T]], items: Sequence[T]) -> npt.NDArray[np.float32]:
+    """Which items (columns) are in which sets (rows)."""
+    place = {item: k for k, item in enumerate(items)}
+    matrix = np.zeros((len(sets), len(items)), np.float32)
+    for row, group in enumerate(sets):
+        matrix[row, [place[item] for item in group]] = 1
+    return matrix
+
+
+def nearest(rings: Iterable[frozenset[T]], keep: Callable[[frozenset[T]], Q]) -> Strategy[Q, T]:
+    """Keeps the first of a few sets that is accepted: growing balls around a suspect, say."""
+    asked: set[frozenset[T]] = set()
+    for ring in rings:
+        if ring and ring not in asked:
+            asked.add(ring)
+            if (yield keep(ring)):
+                return list(ring)
+    return []
+
+
+# --- sweeping -----------------------------------------------------------------------------------
+
+
+def sweep(
+    items: Sequence[T],
+    drop: Callable[[frozenset[T]], Q],
+    size: int,
+    *,
+    all_at_once: bool = True,
+    refused: set[frozenset[T]] | None = None,
+) -> Strategy[Q, T]:
+    """Tries to drop each chunk of `size` consecutive items once, from the last one backwards.
+
+    With `all_at_once` false the last chunk that is left is not asked about: for callers that know
+    that not everything can go. `refused` holds what was refused to be left before (sets of items)
+    and is added to, so that a row of sweeps never asks the same question twice.
+    """
+    left = list(items)
+    refused = set() if refused is None else refused
+    end = len(left)
+    while end > 0:
+        start = max(0, end - size)
+        rest = frozenset(left[:start] + left[end:])
+        if (rest or all_at_once) and rest not in refused:
+            if (yield drop(frozenset(left[start:end]))):
+                del left[start:end]
+            else:
+                refused.add(rest)
+        end = start
+    return left
+
+
+def chunks(
+    items: Sequence[T],
+    drop: Callable[[frozenset[T]], Q],
+    sizes: Collection[int] = (4, 2, 1),
+    *,
+    all_at_once: bool = True,
+) -> Strategy[Q, T]:
+    """Sweeps with chunks of each size in turn; sizes of the whole and more are passed over."""
+    left = list(items)
+    refused: set[frozenset[T]] = set()
+    for size in sizes:
+        if size < len(left) or size == 1:
+            left = yield from sweep(left, drop, size, all_at_once=all_at_once, refused=refused)
+    return left
+
+
+def halving(
+    items: Sequence[T],
+    drop: Callable[[frozenset[T]], Q],
+    *,
+    smallest: int = 1,
+    all_at_once: bool = True,
+) -> Strategy[Q, T]:
+    """Everything first, then halves, quarters and so on down to chunks of `smallest`.
+
+    One sweep a size: what the last one leaves may shrink further when it is repeated (the
+    engine's next round does that).
+    """
+    left = list(items)
+    refused: set[frozenset[T]] = set()
+    size = len(left) if all_at_once else (len(left) + 1) // 2
+    while left and size >= max(1, smallest):
+        left = yield from sweep(left, drop, size, all_at_once=all_at_once, refused=refused)
+        size = min(size, len(left)) // 2
+    return left
+
+
+def to_fixpoint(
+    items: Sequence[T], drop: Callable[[frozenset[T]], Q], *, all_at_once: bool = True
+) -> Strategy[Q, T]:
+    """Drops single items until none of those left can go: a 1-minimal set.
+
+    An item is asked about again only when something else went since it was refused.
+    """
+    left = list(items)
+    refused = 0
+    place = len(left) - 1
+    while left and refused < len(left):
+        single = len(left) == 1 and not all_at_once
+        if not single and (yield drop(frozenset([left[place]]))):
+            del left[place]
+            refused = 0
+        else:
+            refused += 1
+        place = (place - 1) % len(left) if left else 0
+    return left
