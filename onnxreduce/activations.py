@@ -35,6 +35,14 @@ class Caller(Protocol):
     ) -> Any: ...
 
 
+class Files(Protocol):
+    """What writes models for backends to read; see `modelio.Store`."""
+
+    def write(self, case: Case) -> Path: ...
+
+    def discard(self, path: Path) -> None: ...
+
+
 class Recorded:
     """Values recorded in a file, read when they are asked for.
 
@@ -170,6 +178,39 @@ def record(
             reasons.append(f"{backend}: {error}")
     reason = "; ".join(dict.fromkeys(reasons))
     return MadeUp.of(case, f"intermediate values are made up, for no backend runs it ({reason})")
+
+
+class LazyRecorder:
+    """Gives a case its recording when somebody asks for one, and remembers the last.
+
+    Args:
+        store: writes candidates (`modelio.Store`).
+        worker: see `record`.
+        directory: see `record`.
+        timeout: seconds for each backend.
+    """
+
+    def __init__(
+        self, store: Files, worker: Caller, directory: Path, timeout: float | None = None
+    ) -> None:
+        self._store = store
+        self._worker = worker
+        self._directory = directory
+        self._timeout = timeout
+        self._last: tuple[str, Recorded | MadeUp] | None = None
+
+    def recorded(self, case: Case) -> Case:
+        """The case with its recording; recorded only if it has none."""
+        if case.recording is not None:
+            return case
+        if self._last is None or self._last[0] != case.digest:
+            path = self._store.write(case)
+            try:
+                recording = record(case, path, self._worker, self._directory, self._timeout)
+            finally:
+                self._store.discard(path)
+            self._last = case.digest, recording
+        return case.with_recording(self._last[1])
 
 
 def _random_array(dtype: ir.DataType, dims: list[int], rng: np.random.Generator) -> Array:

@@ -73,6 +73,41 @@ def record(
         return BACKENDS[backend](Path(model_path), inputs, names, hidden, file)
 
 
+def run(backend: str, model_path: str, inputs: Mapping[str, Any]) -> None:
+    """Run a model as it is; raises what the backend raises.
+
+    Args:
+        backend: a key of `BACKENDS`.
+        model_path: the model, external data beside it.
+        inputs: by graph input.
+    """
+    if backend == "reference":
+        _evaluate(Path(model_path), inputs, intermediate=False)
+        return
+    session = open_session(Path(model_path))
+    if all(type_.startswith("tensor(") for type_ in _types(session)):
+        binding = session.io_binding()
+        for name, value in inputs.items():
+            binding.bind_ortvalue_input(name, _ort_value(value))
+        for output in session.get_outputs():
+            binding.bind_output(output.name, "cpu")
+        session.run_with_iobinding(binding)
+    else:
+        session.run(None, dict(inputs))
+
+
+def _types(session: Any) -> list[str]:
+    return [value.type for value in (*session.get_inputs(), *session.get_outputs())]
+
+
+def _evaluate(model_path: Path, inputs: Mapping[str, Any], *, intermediate: bool) -> Any:
+    from onnx.reference import ReferenceEvaluator
+
+    with np.errstate(all="ignore"):
+        evaluator = ReferenceEvaluator(str(model_path))
+        return evaluator.run(None, dict(inputs), intermediate=intermediate)
+
+
 def _record_reference(
     model_path: Path,
     inputs: Mapping[str, Any],
@@ -80,11 +115,7 @@ def _record_reference(
     hidden: Sequence[str],
     file: IO[bytes],
 ) -> dict[str, Entry]:
-    from onnx.reference import ReferenceEvaluator
-
-    with np.errstate(all="ignore"):
-        values = ReferenceEvaluator(str(model_path)).run(None, dict(inputs), intermediate=True)
-    assert isinstance(values, dict)
+    values = _evaluate(model_path, inputs, intermediate=True)
     found = {name: _write(file, values[name]) for name in names if name in values}
     return {name: entry for name, entry in found.items() if entry is not None}
 
@@ -99,7 +130,7 @@ def _record_onnxruntime(
     session = open_session(model_path, hidden)
     wanted = set(names)
     outputs = [output for output in session.get_outputs() if output.name in wanted]
-    if all(output.type.startswith("tensor(") for output in outputs):
+    if all(type_.startswith("tensor(") for type_ in _types(session)):
         try:
             return _run_bound(session, inputs, outputs, file, into_file=True)
         except Exception:  # a declared shape is wrong: let the runtime find the sizes

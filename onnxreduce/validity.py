@@ -1,0 +1,143 @@
+"""Whether a candidate is well formed, decided before the oracle is asked.
+
+Bugs in invalid or unloadable models are bugs too, so a check counts only if the original itself
+passes it. The checks run from cheap to dear; the first three see the model without its weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import onnx.checker
+import onnx.shape_inference
+
+from onnxreduce.activations import Caller
+from onnxreduce.case import Case
+from onnxreduce.process import WorkerError
+from onnxreduce.proto import hollow
+
+Check = Callable[[Case], str | None]
+"""Gives the reason why a case fails, in one line; None when it passes."""
+
+
+@dataclass(frozen=True)
+class Checks:
+    """The checks that the original passes.
+
+    Attributes:
+        static: names of those that look at the model alone (keys of `STATIC`).
+        backend: what must run a candidate; None when nothing runs the original.
+        worker: where that runs; one thread calls at a time.
+        timeout: seconds for a run.
+    """
+
+    static: tuple[str, ...]
+    backend: str | None
+    worker: Caller
+    timeout: float | None = None
+
+    @classmethod
+    def passed_by(
+        cls, case: Case, model_path: Path, worker: Caller, timeout: float | None = None
+    ) -> Checks:
+        """Those that a case passes.
+
+        Args:
+            case: the original.
+            model_path: a file of its model, external data beside it.
+            worker: runs the model on the trusted backends.
+            timeout: seconds for a run.
+        """
+        static = tuple(name for name, check in STATIC.items() if check(case) is None)
+        for backend in ("onnxruntime", "reference"):
+            checks = cls(static, backend, worker, timeout)
+            if checks._run(case, model_path) is None:
+                return checks
+        return cls(static, None, worker, timeout)
+
+    def check(self, case: Case, model_path: Path) -> str | None:
+        """Why a candidate is invalid, in one line; None when nothing speaks against it.
+
+        A candidate whose recording is still right is not run: its values are those of a case
+        that ran.
+        """
+        for name in self.static:
+            reason = STATIC[name](case)
+            if reason is not None:
+                return f"{name}: {reason}"
+        if self.backend is None or (case.recording is not None and not case.recording.made_up):
+            return None
+        return self._run(case, model_path)
+
+    def _run(self, case: Case, model_path: Path) -> str | None:
+        arguments = (self.backend, str(model_path), dict(case.inputs))
+        try:
+            self.worker.call("onnxreduce.recorder:run", *arguments, timeout=self.timeout)
+        except WorkerError as error:
+            return f"{self.backend}: {_line(error)}"
+        return None
+
+
+def check_sorted(case: Case) -> str | None:
+    """Every node comes after those whose results it reads, in bodies too."""
+    known: set[str] = {""}
+    return _first_unsorted(case.skeleton.graph, known)
+
+
+def check_model(case: Case) -> str | None:
+    """`onnx.checker`, without the weights."""
+    proto = case.skeleton
+    if case.payloads:
+        proto = onnx.ModelProto()
+        proto.CopyFrom(case.skeleton)
+        missing = [proto.graph.initializer[p.index] for p in case.payloads if p.index is not None]
+        for tensor in [*missing, *hollow(proto)]:
+            tensor.dims[:] = [0]  # the checker asks for as many bytes as the dims promise
+    try:
+        onnx.checker.check_model(proto)
+    except (onnx.checker.ValidationError, ValueError) as error:
+        return _line(error)
+    return None
+
+
+def infer_shapes(case: Case) -> str | None:
+    """Strict shape inference; weights that matter to it are small, and so in the skeleton."""
+    try:
+        onnx.shape_inference.infer_shapes(case.skeleton, check_type=True, strict_mode=True)
+    except (onnx.shape_inference.InferenceError, ValueError) as error:
+        return _line(error)
+    return None
+
+
+STATIC: dict[str, Check] = {
+    "sorted": check_sorted,
+    "checker": check_model,
+    "shapes": infer_shapes,
+}
+
+
+def _first_unsorted(graph: onnx.GraphProto, outer: set[str]) -> str | None:
+    known = outer | {value.name for value in graph.input}
+    known.update(tensor.name for tensor in graph.initializer)
+    known.update(tensor.values.name for tensor in graph.sparse_initializer)
+    for node in graph.node:
+        for name in node.input:
+            if name not in known:
+                return f"{node.op_type} reads {name}, which is not made before"
+        for attribute in node.attribute:
+            for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                reason = _first_unsorted(body, known)
+                if reason is not None:
+                    return reason
+        known.update(node.output)
+    for value in graph.output:
+        if value.name not in known:
+            return f"no node makes the output {value.name}"
+    return None
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
