@@ -65,3 +65,49 @@ def _halves(
     accepted = yield from _halves(items[:middle], make, refused=False)
     yield from _halves(items[middle:], make, refused=accepted)
     return False
+
+
+def limited(proposals: Proposals, refusals: int) -> Proposals:
+    """Pass proposals on until so many of them were refused."""
+    answer: Case | None = None
+    while refusals:
+        try:
+            edit = proposals.send(answer)
+        except StopIteration:
+            return
+        answer = yield edit
+        if answer is None:
+            refusals -= 1
+
+
+FAR = 4096
+"""Integers from here on are not galloped up to: they mean *no end*, or are hashes."""
+
+
+def least(case: Case, number: int, make: Callable[[int], Edit]) -> Following:
+    """The least integer from 0 up to `number` that is accepted, in about ``2 log2`` calls.
+
+    Gallops up from 0 (0, 1, 2, 4, ...), then bisects between the last refused and the first
+    accepted one. A negative number may also become -1, or its own opposite.
+    """
+    refused, best = -1, abs(number)
+    step = 0
+    while step < min(best, FAR):
+        answer = yield make(step)
+        if answer is not None:
+            case, best = answer, step
+            break
+        refused, step = step, step * 2 or 1
+    else:
+        if number < 0:
+            return (yield from first(case, *(make(n) for n in (-1, -number) if n != number)))
+        if number >= FAR:
+            return case
+    while best - refused > 1:
+        middle = (best + refused) // 2
+        answer = yield make(middle)
+        if answer is not None:
+            case, best = answer, middle
+        else:
+            refused = middle
+    return case

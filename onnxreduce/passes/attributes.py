@@ -7,6 +7,7 @@ dilations of 1, pads of 0, round numbers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ import onnx_ir as ir
 from onnxreduce.case import Case
 from onnxreduce.edits import Conflict, Proposals, key
 from onnxreduce.passes._draft import Draft, Spot, nodes_at, opsets_at, places, schema
-from onnxreduce.passes._groups import Following, first, follow, groups
+from onnxreduce.passes._groups import Following, first, follow, groups, least
 
 NAME = "attributes"
 
@@ -105,61 +106,21 @@ def _smallest(case: Case, setting: Setting) -> Following:
 
 
 def _number(case: Case, setting: Setting, value: float, index: int | None) -> Following:
-    """Gallop up from the least number; the first that is accepted is bisected downwards."""
+    """A simpler number for an attribute, or for one element of it."""
+    old = _value(case, setting)
 
     def make(number: float) -> SetAttribute:
-        if index is None:
+        if not isinstance(old, tuple) or index is None:
             return SetAttribute(setting, number)
-        old = _value(case, setting)
-        assert isinstance(old, tuple)
         return SetAttribute(setting, (*old[:index], number, *old[index + 1 :]))
 
-    refused = -1
-    for number in _candidates(value):
-        answer = yield make(number)
-        if answer is not None:
-            case = answer
-            if isinstance(number, float):
-                return case
-            best = number
-            break
-        if isinstance(number, int) and number > refused:
-            refused = number
-    else:
-        if not isinstance(value, int):
-            return case
-        best = value
-    while best - refused > 1 and best > 0:
-        middle = (best + refused) // 2
-        answer = yield make(middle)
-        if answer is not None:
-            case, best = answer, middle
-        else:
-            refused = middle
-    return case
-
-
-def _candidates(value: float) -> Iterator[float]:
-    """Simpler numbers of the same type, the simplest first."""
+    if not math.isfinite(value):
+        return case
     if isinstance(value, int):
-        number = 0
-        while number < abs(value):
-            yield number
-            number = number * 2 or 1
-        if value < 0:
-            yield from (c for c in (-1, -value) if c != value)
-        return
-    seen = {value}
-    for candidate in (
-        0.0,
-        1.0,
-        float(f"{value:.0f}"),
-        float(f"{value:.1g}"),
-        float(f"{value:.2g}"),
-    ):
-        if candidate not in seen:
-            seen.add(candidate)
-            yield candidate
+        return (yield from least(case, value, make))
+    rounded = (float(f"{value:.{digits}g}") for digits in (1, 2, 3))
+    simpler = dict.fromkeys((0.0, 1.0, float(round(value)), *rounded))
+    return (yield from first(case, *(make(number) for number in simpler if number != value)))
 
 
 def _uniform(name: str, value: Sequence[float]) -> Iterator[Plain]:
