@@ -63,14 +63,14 @@ class WorkerError(Exception):
         return self.message
 
 
-def kill_tree(pid: int, token: str | None = None) -> None:
+def kill_tree(pid: int | None, token: str | None = None) -> None:
     """Kill a process and all its descendants, also those in other sessions or process groups.
 
     Args:
-        pid: the root; may be gone already.
+        pid: the root; may be gone already. `None`: only the token counts.
         token: kill also every process whose environment carries this token.
     """
-    root = _process(pid)
+    root = _process(pid) if pid else None
     for _ in range(50):  # a process may fork between the listing and the signal
         below = _descendants(root) if root else []
         doomed = _alive([*below, *_bearers(token)])
@@ -129,6 +129,7 @@ class Worker:
         self._cwd = cwd
         self._child: _Child | None = None
         self._lock = threading.Lock()
+        self._caller: int | None = None
         self._tail = bytearray()
 
     @property
@@ -149,7 +150,7 @@ class Worker:
         """
         if self._child and self._child.process.poll() is None:
             return
-        self.kill()
+        self._discard()
         try:
             child = _Child(self._python, self._env, self._cwd)
         except OSError as error:
@@ -177,39 +178,67 @@ class Worker:
         Raises:
             WorkerError: see there.
         """
+        request = pickle.dumps((target, args), _PICKLE_PROTOCOL)
         self._tail.clear()
+        with self._lock:
+            self._caller = threading.get_ident()
+        try:
+            kind, value = self._exchange(request, timeout, memory)
+        finally:
+            with self._lock:
+                self._caller = None
+        if kind == "error":
+            message = " ".join(f"{value['type']}: {value['message']}".split())
+            raise WorkerError("exception", message, value["traceback"], self.output)
+        return value
+
+    def _exchange(self, request: bytes, timeout: float | None, memory: int | None) -> Any:
+        """Send a request and wait for its reply; whatever goes wrong, no child is left behind."""
         until = None if timeout is None else time.monotonic() + timeout
         self.start()
         child = self._child
         if child is None:
             raise WorkerError("crash", "killed")
         try:
-            request = pickle.dumps((target, args), _PICKLE_PROTOCOL)
             child.send(request, until)
-            kind, value = pickle.loads(child.wait(until, memory, self._tail))
+            reply = child.wait(until, memory, self._tail)
         except _Timeout:
-            self.kill()
+            self._discard()
             message = f"no answer within {timeout:g} s"
             raise WorkerError("timeout", message, tail=self.output) from None
         except _Memory as error:
-            self.kill()
+            self._discard()
             message = f"{error.used / 2**20:.0f} MiB of memory in use"
             raise WorkerError("memory", message, tail=self.output) from None
         except OSError:
-            status = child.status()
-            self.kill()
-            raise WorkerError("crash", exit_reason(status), tail=self.output) from None
-        if kind == "error":
-            message = " ".join(f"{value['type']}: {value['message']}".split())
-            raise WorkerError("exception", message, value["traceback"], self.output)
-        return value
+            message = exit_reason(child.status())
+            child.drain(self._tail)
+            self._discard()
+            raise WorkerError("crash", message, tail=self.output) from None
+        except BaseException:  # Ctrl-C: the child must not answer a later call with this one
+            self._discard()
+            raise
+        try:
+            return pickle.loads(reply)
+        except Exception as error:
+            message = f"cannot read the result: {error}"
+            raise WorkerError("exception", message, tail=self.output) from error
 
     def kill(self) -> None:
         """Kill the whole process tree at once. Does nothing if none is running."""
         with self._lock:
+            child = self._child
+            if child and self._caller not in (None, threading.get_ident()):
+                child.kill()  # the calling thread still uses its descriptors
+                return
+        self._discard()
+
+    def _discard(self) -> None:
+        with self._lock:
             child, self._child = self._child, None
         if child:
             child.kill()
+            child.close()
 
     def close(self, grace: float = 5.0) -> None:
         """Let the child end in its own way (`atexit`), for `grace` seconds; then kill."""
@@ -266,7 +295,7 @@ class _Child:
                 start_new_session=True,  # Ctrl-C is for the reducer
             )
         except OSError:
-            self._close()
+            self.close()
             raise
         finally:
             theirs.close()
@@ -297,7 +326,7 @@ class _Child:
         while True:
             ready = self._poll(until)
             if self._output in ready:
-                self._drain(tail)
+                self.drain(tail)
             if self.channel.fileno() in ready:
                 received = self.channel.recv_into(memoryview(frame)[filled:])
                 if not received:
@@ -306,7 +335,7 @@ class _Child:
                 if frame is header and filled == len(header):
                     frame, filled = bytearray(_LENGTH.unpack(header)[0]), 0
                 elif filled == len(frame):
-                    self._drain(tail)
+                    self.drain(tail)
                     return frame
             elif self.process.poll() is not None:
                 raise ConnectionResetError  # although a descendant holds the channel open
@@ -318,9 +347,9 @@ class _Child:
         seconds = POLL_SECONDS if left is None else min(left, POLL_SECONDS)
         return {descriptor for descriptor, _ in self._poller.poll(seconds * 1000)}
 
-    def _drain(self, tail: bytearray, rounds: int = 16) -> None:
+    def drain(self, tail: bytearray) -> None:
         """Read what was printed; not for ever: a flood must not hold up the answer."""
-        for _ in range(rounds if self._output_open else 0):
+        for _ in range(16 if self._output_open else 0):
             try:
                 data = os.read(self._output, 65_536)
             except BlockingIOError:
@@ -337,15 +366,16 @@ class _Child:
         try:
             return self.process.wait(2)
         except subprocess.TimeoutExpired:
-            kill_tree(self.process.pid, self._token)
+            self.kill()
             return self.process.wait()
 
     def kill(self) -> None:
-        kill_tree(self.process.pid, self._token)
+        # The pid of a process that has been waited for may be another one's by now.
+        running = self.process.poll() is None
+        kill_tree(self.process.pid if running else None, self._token)
         self.process.wait()
-        self._close()
 
-    def _close(self) -> None:
+    def close(self) -> None:
         self.channel.close()
         os.close(self._output)
 

@@ -1,0 +1,118 @@
+"""Every answer an oracle ever gave, in sqlite.
+
+Single answers are kept, not verdicts: how many of them make a verdict depends on ``--tries`` and
+``--confirm``. A resumed run replays them in order, so it asks nothing again and comes to the same
+verdicts, flaky oracles included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnxreduce.verdict import Outcome, Verdict
+
+SCHEMA = """
+create table if not exists answers (
+    id integer primary key,
+    fingerprint text not null,
+    question text not null,
+    outcome text not null,
+    detail text not null,
+    signature text,
+    seconds real not null,
+    within real
+);
+create index if not exists questions on answers (fingerprint, question);
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an oracle said once.
+
+    Attributes:
+        verdict: the answer.
+        seconds: how long it took.
+        within: for a timeout, the limit in seconds: a run with a higher one asks again.
+    """
+
+    verdict: Verdict
+    seconds: float
+    within: float | None = None
+
+
+class Cache:
+    """Answers by question (a digest) and fingerprint (which oracle, which settings).
+
+    Safe to use from several threads; several processes may share a file.
+
+    Args:
+        path: the database; ``None``: in memory.
+        fingerprint: answers of other fingerprints are never seen.
+    """
+
+    def __init__(self, path: Path | None, fingerprint: str) -> None:
+        self.fingerprint = fingerprint
+        self._lock = threading.Lock()
+        try:
+            self._database = _open(path)
+        except sqlite3.DatabaseError:
+            if path is None:
+                raise
+            for suffix in ("", "-wal", "-shm"):  # not a database (any more): only a cache
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
+            self._database = _open(path)
+
+    def answers(self, question: str, timeout: float | None = None) -> list[Answer]:
+        """What was said, oldest first; without timeouts shorter than `timeout`."""
+        query = (
+            "select outcome, detail, signature, seconds, within from answers"
+            " where fingerprint = ? and question = ? order by id"
+        )
+        with self._lock:
+            rows = self._database.execute(query, (self.fingerprint, question)).fetchall()
+        return [
+            Answer(Verdict(Outcome(outcome), detail, signature), seconds, within)
+            for outcome, detail, signature, seconds, within in rows
+            if within is None or (timeout is not None and within >= timeout)
+        ]
+
+    def add(self, question: str, answer: Answer) -> None:
+        verdict = answer.verdict
+        with self._lock:
+            self._database.execute(
+                "insert into answers"
+                " (fingerprint, question, outcome, detail, signature, seconds, within)"
+                " values (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    self.fingerprint,
+                    question,
+                    verdict.outcome.value,
+                    verdict.detail,
+                    verdict.signature,
+                    answer.seconds,
+                    answer.within,
+                ),
+            )
+
+    def close(self) -> None:
+        with self._lock:
+            self._database.close()
+
+
+def _open(path: Path | None) -> sqlite3.Connection:
+    database = sqlite3.connect(
+        path or ":memory:", isolation_level=None, check_same_thread=False, timeout=30
+    )
+    with contextlib.ExitStack() as on_failure:
+        on_failure.callback(database.close)
+        # With a write-ahead log a commit survives the death of the process without an fsync.
+        database.execute("pragma journal_mode = wal")
+        database.execute("pragma synchronous = normal")
+        database.executescript(SCHEMA)
+        on_failure.pop_all()
+    return database
