@@ -15,11 +15,21 @@ import onnx_ir as ir
 from onnxreduce.case import Case, declared_inputs
 from onnxreduce.errors import UsageError
 from onnxreduce.files import replacing
+from onnxreduce.inputs import flat_inputs
 from onnxreduce.modelread import EXTERNAL, SOURCE, load_model
+from onnxreduce.npz import write_npz
 from onnxreduce.proto import PROTOBUF_LIMIT, Payload, hollow
 from onnxreduce.tensors import payload, tensor_digest
 
-__all__ = ["Store", "declared_inputs", "is_external", "load_model", "save_model"]
+__all__ = [
+    "Store",
+    "declared_inputs",
+    "inputs_beside",
+    "is_external",
+    "load_model",
+    "save_model",
+    "to_proto",
+]
 
 _CHUNK = 1 << 24
 
@@ -39,7 +49,8 @@ class Store:
     """A directory of candidate files for oracles.
 
     Args:
-        directory: made when it does not exist.
+        directory: made when it does not exist. An inline candidate is ``<n>/model.onnx`` with
+            ``<n>/inputs.npz``, an external one ``<n>.onnx`` with ``<n>.inputs.npz``.
         external: keep tensors outside the model files. Each distinct one is written once, under
             its digest, into ``pool/`` and candidates refer to it. ONNX refuses external data
             that is a link or lies above the model's folder, so the candidates share a folder.
@@ -58,26 +69,26 @@ class Store:
         Raises:
             UsageError: it cannot be written, as on a full disk.
         """
+        path = self._new_file() if self.external else self._new_folder() / "model.onnx"
         try:
-            if self.external:
-                content = self._external(case)
-                path, file = self._new_file()
-                with file:
-                    file.write(content)
-                return path
-            path = self._new_folder() / "model.onnx"
             with path.open("wb") as file:
-                write_inline(case, file)
-            return path
+                if self.external:
+                    file.write(self._external(case))
+                else:
+                    write_inline(case, file)
+            write_npz(inputs_beside(path), flat_inputs(case.inputs))
         except OSError as error:
+            self.discard(path)
             raise UsageError(
                 f"a candidate cannot be written to {self.directory}: {error.strerror}"
             ) from error
+        return path
 
     def discard(self, path: Path) -> None:
         """Remove a candidate that `write` made. Pooled tensors stay."""
         if self.external:
             path.unlink(missing_ok=True)
+            inputs_beside(path).unlink(missing_ok=True)
         else:
             shutil.rmtree(path.parent, ignore_errors=True)
 
@@ -90,13 +101,14 @@ class Store:
                 continue
             return folder
 
-    def _new_file(self) -> tuple[Path, IO[bytes]]:
+    def _new_file(self) -> Path:
         while True:
             path = self.directory / f"{next(self._numbers)}.onnx"
             try:
-                return path, path.open("xb")
+                path.touch(exist_ok=False)
             except FileExistsError:
                 continue
+            return path
 
     def _external(self, case: Case) -> bytes:
         proto = onnx.ModelProto()
@@ -114,8 +126,18 @@ class Store:
         if path.exists() and path.stat().st_size == tensor.nbytes:
             return
         with tempfile.NamedTemporaryFile(dir=self.pool, prefix=".", delete=False) as file:
-            _stream(tensor, file)
+            try:
+                _stream(tensor, file)
+            except BaseException:
+                Path(file.name).unlink()
+                raise
         Path(file.name).replace(path)
+
+
+def inputs_beside(model: Path) -> Path:
+    """The file of inputs that a store writes with a model file."""
+    name = "inputs.npz" if model.name == "model.onnx" else f"{model.stem}.inputs.npz"
+    return model.with_name(name)
 
 
 def _places(
@@ -128,6 +150,15 @@ def _places(
             yield proto.graph.initializer[part.index], part
     if inner:
         yield from zip(list(hollow(proto)), inner, strict=True)
+
+
+def to_proto(case: Case) -> onnx.ModelProto:
+    """The whole model as one message, its tensors copied into it. Above 2 GB go by path."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(case.skeleton)
+    for message, part in _places(proto, case.payloads):
+        message.raw_data = bytes(payload(part.tensor))
+    return proto
 
 
 def _refer(message: onnx.TensorProto, location: str, offset: int, length: int) -> None:
