@@ -156,7 +156,10 @@ def record(
         A `Recorded`; a `MadeUp` with a notice when no backend runs the model.
     """
     known = index(case.model)
-    names = [v for key in known.order for v in known.writes[key] if known.readers(v)]
+    outputs = set(known.outputs)
+    made = [value for key in known.order for value in known.writes[key]]
+    # What nothing reads is left alone: asking for it would change which kernels run.
+    names = [value for value in made if value in outputs or known.readers(value)]
     types = inferred(case.model)
     tensors = [v for v in names if v not in types or isinstance(types[v].type, ir.TensorType)]
     reasons = []
@@ -167,7 +170,7 @@ def record(
     ):
         if wanted is None:
             continue
-        hidden = [name for name in wanted if name not in known.outputs]
+        hidden = [name for name in wanted if name not in outputs]
         path = directory / f"recording-{case.digest[:16]}.bin"
         arguments = (backend, str(model_path), dict(case.inputs), wanted, hidden, str(path))
         try:

@@ -230,7 +230,7 @@ def _data_type(name: str) -> ir.DataType:
 def _ort_value(value: Array) -> Any:
     import onnxruntime
 
-    array = np.ascontiguousarray(value)
+    array = np.asarray(value, order="C")  # ascontiguousarray would make a scalar a vector
     if array.dtype.kind in "OUST" or array.dtype.isbuiltin == 1:
         return onnxruntime.OrtValue.ortvalue_from_numpy(array)
     dtype = ir.DataType.from_numpy(array.dtype)

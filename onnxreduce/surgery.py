@@ -258,7 +258,7 @@ def _replace(case: Case, known: Index, old: str, new: str) -> Case:
     """Readers of `old` read `new`; what is dead thereby goes; values are no longer what they
     were."""
     outputs = _replaced_outputs(case, known, old, new)
-    dead = _newly_dead(known, old)
+    dead = _newly_dead(known, old, new)
     kept = [key for key in known.order if key not in dead]
     model, inputs = rebuild(case.with_recording(None), kept, outputs, {old: new})
     changed = known.dependents([old])
@@ -282,8 +282,9 @@ def _replaced_outputs(case: Case, known: Index, old: str, new: str) -> list[Outp
     return [Output(new, kind) if name == old else Output(name) for name in known.outputs]
 
 
-def _newly_dead(known: Index, value: str) -> set[NodeKey]:
-    """The nodes that nothing needs once a value has neither readers nor a place as output."""
+def _newly_dead(known: Index, value: str, heir: str) -> set[NodeKey]:
+    """The nodes that nothing needs once `heir` has taken over a value's readers and its place as
+    an output."""
     dead: set[NodeKey] = set()
     unread = {value}
     waiting = [value]
@@ -291,9 +292,12 @@ def _newly_dead(known: Index, value: str) -> set[NodeKey]:
         key = known.producer(waiting.pop())
         if key is None or key in dead:
             continue
-        if all(v in unread or not _is_used(known, v, dead) for v in known.writes[key]):
+        made = known.writes[key]
+        if heir not in made and all(v in unread or not _is_used(known, v, dead) for v in made):
             dead.add(key)
-            waiting.extend(v for v in known.reads[key] if not _is_used(known, v, dead))
+            waiting.extend(
+                v for v in known.reads[key] if v != heir and not _is_used(known, v, dead)
+            )
     return dead
 
 
