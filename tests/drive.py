@@ -16,7 +16,7 @@ from onnx.reference.op_run import OpRun
 
 from onnxreduce.case import Case
 from onnxreduce.edits import Proposals
-from onnxreduce.engine import Engine, Step
+from onnxreduce.engine import Engine, Question
 from onnxreduce.tensors import Array
 from onnxreduce.verdict import Verdict
 
@@ -44,18 +44,33 @@ class PassStage:
 
 @dataclass
 class Run:
-    """What a reduction did: the smallest case, the questions, and the accepted edits."""
+    """A reduction as the engine sees it: answers by a predicate, and counts."""
 
     case: Case
+    interesting: Callable[[Case], bool]
     calls: int = 0
     invalid: int = 0
     steps: list[str] = field(default_factory=list)
+    known: dict[str, Verdict] = field(default_factory=dict)
 
     def stage(self, name: str) -> None:
         pass
 
-    def accepted(self, step: Step) -> None:
-        self.steps.append(step.edit)
+    def ask(self, question: Question) -> Verdict:
+        digest = question.case.digest
+        if digest not in self.known:
+            self.known[digest] = self._judge(question.case)
+        return self.known[digest]
+
+    def accepted(self, question: Question, verdict: Verdict) -> None:
+        self.steps.append(question.edit)
+
+    def _judge(self, case: Case) -> Verdict:
+        if not valid(case):
+            self.invalid += 1
+            return Verdict.invalid()
+        self.calls += 1
+        return Verdict.interesting() if self.interesting(case) else Verdict.boring()
 
     @property
     def ops(self) -> list[str]:
@@ -66,26 +81,11 @@ class Run:
         return onnx.printer.to_text(ir.to_proto(self.case.model))
 
 
-def drive(
-    case: Case, passes: Sequence[ModuleType], interesting: Callable[[Case], bool], rounds: int = 9
-) -> Run:
+def drive(case: Case, passes: Sequence[ModuleType], interesting: Callable[[Case], bool]) -> Run:
     """Reduce with some passes: every candidate is smaller, valid, and judged by the predicate."""
     assert interesting(case), "the original must show the bug"
-    run = Run(case)
-    known: dict[str, Verdict] = {}
-
-    def ask(candidate: Case) -> Verdict:
-        if candidate.digest not in known:
-            if not valid(candidate):
-                run.invalid += 1
-                known[candidate.digest] = Verdict.invalid()
-            else:
-                run.calls += 1
-                answer = interesting(candidate)
-                known[candidate.digest] = Verdict.interesting() if answer else Verdict.boring()
-        return known[candidate.digest]
-
-    engine = Engine(case, ask, run)
+    run = Run(case, interesting)
+    engine = Engine(case, run)
     engine.run([PassStage(module) for module in passes])
     run.case = engine.case
     assert interesting(run.case)

@@ -191,7 +191,7 @@ class Draft:
                 if any(isinstance(dim, int) for dim in value.shape):
                     value.shape = ir.Shape([None] * len(value.shape))
                     outputs.append(value)
-            elif not value.is_graph_output():
+            elif value.producer() is not None and not value.is_graph_output():
                 value.shape = None
         if not outputs:
             return
