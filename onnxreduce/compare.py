@@ -1,8 +1,9 @@
 """How far two results are apart, in the measures that people use in reports.
 
 What counts as equal is numpy's `allclose`: ``|actual - expected| <= atol + rtol * |expected|``,
-NaN equal to NaN and an infinity to itself. Integers are compared exactly in their own width,
-floats in float64.
+NaN equal to NaN and an infinity to itself; `scale` adds a share of the tensor's largest expected
+value to what is allowed, for tensors of very different ranges. Integers are compared exactly in
+their own width, floats in float64.
 """
 
 from __future__ import annotations
@@ -115,28 +116,48 @@ class Comparison:
         return self.worst.summary() if self.differences else "nothing to compare"
 
 
+@dataclass(frozen=True)
+class Tolerance:
+    """What is allowed: ``atol + rtol * |expected| + scale * max |expected|``."""
+
+    atol: float = 0.0
+    rtol: float = 0.0
+    scale: float = 0.0
+
+    def __str__(self) -> str:
+        share = f", scale={self.scale:g}" if self.scale else ""
+        return f"atol={self.atol:g}, rtol={self.rtol:g}{share}"
+
+    def allows(self, magnitudes: Array) -> Array:
+        """For each element, given the absolute values of a tensor's expected ones."""
+        largest = float(magnitudes.max(initial=0.0))
+        return np.asarray(self.rtol * magnitudes + (self.atol + self.scale * largest))
+
+
+EXACT = Tolerance()
+
+
 def compare(
-    expected: Mapping[str, Any], actual: Mapping[str, Any], atol: float = 0.0, rtol: float = 0.0
+    expected: Mapping[str, Any], actual: Mapping[str, Any], tolerance: Tolerance = EXACT
 ) -> Comparison:
     """Compare two results by name.
 
     Args:
         expected: arrays, lists of them (sequences) or ``None`` (empty optionals).
         actual: the same; a name that is only here is ignored.
-        atol: as in `numpy.allclose`.
-        rtol: as in `numpy.allclose`, relative to the expected side.
+        tolerance: up to which two elements are the same.
     """
     found: list[Difference] = []
     for name, value in expected.items():
         if name in actual:
-            found += _compare_values(name, value, actual[name], atol, rtol)
+            found += _compare_values(name, value, actual[name], tolerance)
         else:
             found.append(Difference(name, "missing", expected="a value", actual="none"))
     return Comparison(tuple(found))
 
 
 def compare_arrays(
-    expected: Array, actual: Array, atol: float = 0.0, rtol: float = 0.0, name: str = "value"
+    expected: Array, actual: Array, tolerance: Tolerance = EXACT, name: str = "value"
 ) -> Difference:
     """Compare two tensors of any type that ONNX has."""
     expected, actual = np.asarray(expected), np.asarray(actual)
@@ -149,21 +170,21 @@ def compare_arrays(
         return Difference(name, "same")
     if expected.dtype.kind in "OUST":
         return _compare_strings(expected, actual, name)
-    return _compare_numbers(expected, actual, atol, rtol, name)
+    return _compare_numbers(expected, actual, tolerance, name)
 
 
 def _compare_values(
-    name: str, expected: Any, actual: Any, atol: float, rtol: float
+    name: str, expected: Any, actual: Any, tolerance: Tolerance
 ) -> list[Difference]:
     if isinstance(expected, np.ndarray) and isinstance(actual, np.ndarray):
-        return [compare_arrays(expected, actual, atol, rtol, name)]
+        return [compare_arrays(expected, actual, tolerance, name)]
     if isinstance(expected, Sequence) and isinstance(actual, Sequence):
         if len(expected) != len(actual):
             sides = [f"a sequence of {len(side)}" for side in (expected, actual)]
             return [Difference(name, "shape", expected=sides[0], actual=sides[1])]
         found: list[Difference] = []
         for index, (left, right) in enumerate(zip(expected, actual, strict=True)):
-            found += _compare_values(f"{name}.{index}", left, right, atol, rtol)
+            found += _compare_values(f"{name}.{index}", left, right, tolerance)
         return found
     if expected is None and actual is None:
         return [Difference(name, "same")]
@@ -197,16 +218,14 @@ def _compare_strings(expected: Array, actual: Array, name: str) -> Difference:
     )
 
 
-def _compare_numbers(
-    expected: Array, actual: Array, atol: float, rtol: float, name: str
-) -> Difference:
+def _compare_numbers(expected: Array, actual: Array, tolerance: Tolerance, name: str) -> Difference:
     left, right = _wide(expected), _wide(actual)
     finite = np.isfinite(left) & np.isfinite(right)
     # Where one side is not finite: equal, both NaN, or a mismatch of the worse kind.
     odd = ~finite & ~((left == right) | (np.isnan(left) & np.isnan(right)))
     gap = np.where(finite, _gap(expected, actual, left, right), 0.0)
     scale = np.where(finite, np.abs(left), 0.0)
-    excess = gap - (atol + rtol * scale)
+    excess = gap - tolerance.allows(scale)
     wrong = (excess > 0) | odd
     rank = np.where(wrong.any(), np.where(wrong, gap, -1.0), gap)
     flat = int(np.argmax(odd)) if odd.any() else int(np.argmax(rank))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from onnxreduce.compare import compare, compare_arrays
+from onnxreduce.compare import Tolerance, compare, compare_arrays
 
 
 def test_the_summary_names_the_worst_element() -> None:
@@ -15,7 +15,7 @@ def test_the_summary_names_the_worst_element() -> None:
     expected[0, 0, 3, 4] = 2.1
     actual = expected.copy()
     actual[0, 0, 3, 4] = 0.442
-    found = compare({"Y": expected}, {"Y": actual}, atol=1e-3)
+    found = compare({"Y": expected}, {"Y": actual}, Tolerance(1e-3))
     assert found.summary() == "max abs 1.658 at Y[0,0,3,4] (expected 2.1, actual 0.442)"
     assert found.kind == "values"
     assert found.worst.mismatched == 1
@@ -34,7 +34,7 @@ def test_agreement_is_that_of_numpy(
     wide = actual.astype(np.float64), expected.astype(np.float64)
     with np.errstate(all="ignore"):
         wanted = np.isclose(*wide, rtol=rtol, atol=atol, equal_nan=True)
-    found = compare_arrays(expected, actual, atol, rtol)
+    found = compare_arrays(expected, actual, Tolerance(atol, rtol))
     assert (found.kind == "same") == wanted.all()
     assert found.mismatched == (~wanted).sum()
     if not wanted.all():
@@ -138,8 +138,8 @@ def test_integers_have_no_ulps_and_zero_no_angle() -> None:
 
 def test_cosine_of_large_and_of_opposite_vectors() -> None:
     large = np.array([3e200, 4e200])
-    assert compare_arrays(large, large * 2, rtol=9).cosine == pytest.approx(1)
-    assert compare_arrays(large, -large, rtol=9).cosine == pytest.approx(-1)
+    assert compare_arrays(large, large * 2, Tolerance(rtol=9)).cosine == pytest.approx(1)
+    assert compare_arrays(large, -large, Tolerance(rtol=9)).cosine == pytest.approx(-1)
 
 
 def test_sequences_and_optionals() -> None:
@@ -166,3 +166,10 @@ def test_complex_values() -> None:
     found = compare_arrays(np.array([1 + 1j]), np.array([1 - 1j]))
     assert found.max_abs == 2
     assert found.ulps is None
+
+
+def test_a_share_of_the_largest_value_is_allowed() -> None:
+    expected, actual = np.float32([100, 0]), np.float32([100, 2])
+    assert compare_arrays(expected, actual, Tolerance(scale=0.03)).kind == "same"
+    assert compare_arrays(expected, actual, Tolerance(scale=0.01)).kind == "values"
+    assert str(Tolerance(1e-3, scale=0.01)) == "atol=0.001, rtol=0, scale=0.01"

@@ -26,12 +26,14 @@ class BackendError(ReduceError):
             process died; the message begins with the signal), ``timeout``, or ``unsupported``
             (the backend cannot be used here, or has no such facility: nothing about the model).
         message: what the runtime said.
+        log: all that it printed before it died, where that is known: for people and patterns.
     """
 
-    def __init__(self, kind: Kind, message: str) -> None:
-        super().__init__(kind, message)
+    def __init__(self, kind: Kind, message: str, log: str = "") -> None:
+        super().__init__(kind, message, log)
         self.kind: Kind = kind
         self.message = message
+        self.log = log
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}"

@@ -11,8 +11,12 @@ from onnxreduce.backends.base import Backend, BackendError, Job, Kind, Value
 from onnxreduce.backends.spec import Spec
 from onnxreduce.process import Worker, WorkerError
 
-TELLING = re.compile(r"panick|terminate|what\(\)|assert|abort|error|fail|fatal|overflow", re.I)
-"""What the line that says why a process died has in it."""
+LAST_WORDS = re.compile(
+    r"panicked at|terminate called|what\(\):|assert|check failed|fatal error|corrupt|free\(\)"
+    r"|stack overflow|sanitizer",
+    re.IGNORECASE,
+)
+"""What a runtime that gives up says before the signal; warnings look otherwise."""
 
 
 class Child:
@@ -49,18 +53,23 @@ class Child:
                 raise BackendError("timeout", error.message) from error
             cause = crash_cause(error.tail)
             message = f"{error.message}: {cause}" if cause else error.message
-            raise BackendError("crash", message) from error
+            raise BackendError("crash", message, error.tail) from error
 
     def close(self) -> None:
         self._worker.close()
 
 
 def crash_cause(tail: str) -> str:
-    """The lines of a dead process's last words that say why it died; often there are none."""
-    own = tail.partition("Fatal Python error")[0]  # what follows is our own stack
+    """The two lines of a dead process's output that say why it died; often there are none.
+
+    The first such line is the cause; what follows it are consequences.
+    """
+    own = tail.partition("Fatal Python error")[0]  # from there on it is this package's stack
     lines = [line.strip() for line in own.splitlines() if line.strip()]
-    telling = [index for index, line in enumerate(lines) if TELLING.search(line)]
-    return " ".join(lines[telling[-1] :])[:400] if telling else ""
+    for index, line in enumerate(lines):
+        if LAST_WORDS.search(line):
+            return " ".join(lines[index : index + 2])[:400]
+    return ""
 
 
 class IsolatedBackend(Backend):
@@ -102,11 +111,11 @@ class IsolatedBackend(Backend):
     def _call(self, method: str, *args: Any) -> Any:
         reply = self._child.call("onnxreduce.backends.child:answer", str(self.spec), method, *args)
         if reply[0] == "failure":
-            raise BackendError(reply[1], reply[2])
+            raise BackendError(*reply[1:])
         return reply[1]
 
 
-Reply = tuple[str, Any] | tuple[str, Kind, str]
+Reply = tuple[str, Any] | tuple[str, Kind, str, str]
 
 
 def answer(spec: str, method: str, *args: Any) -> Reply:
@@ -116,4 +125,4 @@ def answer(spec: str, method: str, *args: Any) -> Reply:
     try:
         return "result", getattr(warm_backend(spec), method)(*args)
     except BackendError as error:
-        return "failure", error.kind, error.message
+        return "failure", error.kind, error.message, error.log

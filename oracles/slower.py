@@ -1,0 +1,71 @@
+"""One backend is slower than another by more than a ratio.
+
+    onnxreduce model.onnx --oracle slower --set slow=web:webgpu --set fast=web:wasm --set ratio=3
+    onnxreduce model.onnx --oracle slower --set slow=ort@1.20.1 --set fast=ort@1.19.2
+
+Never a single timing: the two sides take turns, each turn is the median of a few runs in a warm
+session, and of `pairs` turns all but one must show the ratio (a sign test: if the true median
+ratio were just below, 1 of 93 candidates would pass by luck; with a clear distance, none). A
+disturbance of the machine hits both sides of a turn alike. The slow side must also stay slow,
+`least` seconds (a tenth of what the original takes, when it is not given): next to nothing,
+everything is slow.
+"""
+
+import statistics
+
+from onnxreduce.backends import close_backends, warm_backend
+from onnxreduce.verdict import Verdict
+
+LEAST = 0.002
+"""Seconds below which a difference is dispatch and no work, where nothing better is known."""
+
+
+def interesting(case, *, slow: str, fast: str, ratio=2.0, pairs=10, runs=3, least=0.0):
+    """One backend is slower than another by more than a ratio.
+
+    slow, fast: the two sides; ratio: how much slower; pairs: turns; runs: in one turn;
+    least: seconds that the slow side must take.
+    """
+    turns = []
+    for _ in range(pairs):
+        turns.append(turn(case, slow, fast, runs))
+        missed = [pair for pair in turns if pair[0] < ratio * pair[1]]
+        if len(missed) > 1:
+            return Verdict.boring(f"not {ratio:g} times slower: {describe(turns)}")
+    slow_seconds = statistics.median(pair[0] for pair in turns)
+    if slow_seconds < (least or LEAST):
+        return Verdict.boring(f"too quick to matter: {describe(turns)}; least= sets the limit")
+    return Verdict.interesting(describe(turns), "slower")
+
+
+def turn(case, slow, fast, runs):
+    """Median seconds of both sides, one after the other; a backend that fails raises."""
+    path = str(case.model_path)
+    return tuple(
+        statistics.median(warm_backend(side).run_timed(path, case.inputs, runs))
+        for side in (slow, fast)
+    )
+
+
+def describe(turns):
+    """The figures in words."""
+    slow, fast = (statistics.median(side) for side in zip(*turns, strict=True))
+    each = sorted(slow / fast for slow, fast in turns)
+    return (
+        f"{slow * 1e3:.3g} ms against {fast * 1e3:.3g} ms, {slow / fast:.3g} times "
+        f"(from {each[0]:.3g} to {each[-1]:.3g} in {len(turns)} turns)"
+    )
+
+
+def hold(case, *, slow, fast, runs=3, least=0.0, **others):
+    """Parameters that are measured once, on the original."""
+    return {"least": least or turn(case, slow, fast, runs)[0] / 10}
+
+
+def identity(*, slow="", fast="", **others):
+    """The versions that a verdict depends on."""
+    return "; ".join(warm_backend(spec).version() for spec in (slow, fast) if spec)
+
+
+def teardown():
+    close_backends()
