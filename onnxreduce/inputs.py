@@ -182,7 +182,7 @@ def _tensor_proto(name: str, array: Array) -> onnx.TensorProto:
         items = [i if isinstance(i, bytes) else str(i).encode() for i in array.reshape(-1).tolist()]
         shape = ir.Shape(array.shape)
         return serde.serialize_tensor(ir.StringTensor(items, shape=shape, name=name))
-    return serde.serialize_tensor(ir.Tensor(np.ascontiguousarray(array), name=name))
+    return serde.serialize_tensor(ir.Tensor(np.asarray(array, order="C"), name=name))
 
 
 def _load_data_set(directory: Path, model: ir.Model) -> dict[str, InputValue]:
