@@ -37,7 +37,8 @@ class WebBackend(Backend):
     """``web:webgpu``, ``web@1.23.2:webgl,bundle=ort.all.min.mjs``, ...
 
     The default bundle holds every provider, so that two of them are compared with the same CPU
-    kernels behind them.
+    kernels behind them. WebGL refuses unknown dims in the inputs of a model: there they are set to
+    the sizes of the tensors given.
 
     Attributes:
         notes: what the browser's console and devices said during the last run. A shader that
@@ -111,11 +112,15 @@ class WebBackend(Backend):
     ) -> tuple[Header, dict[str, Array]]:
         tensors = _tensors(inputs, self.name)
         header, outputs = self._ask(model_path, tensors, settings, fresh)
-        if faults.suspicious(header):
-            self._recover(header)
+        retries = 1
+        while faults.suspicious(header):
+            # A browser that lost its GPU for good gives no device: not the case's doing.
+            no_device = self._worked and faults.no_device(header)
+            self._recover(header, no_device)
+            if retries + no_device <= 0:
+                break
+            retries -= 1
             header, outputs = self._ask(model_path, tensors, settings, fresh=True)
-            if faults.suspicious(header):
-                self._recover(header)
         self.notes = faults.notes(header)
         if not header["ok"]:
             raise BackendError(faults.kind(header), faults.message(header))
@@ -131,7 +136,7 @@ class WebBackend(Backend):
         if fresh and self.options.main:
             link.reload()
         job = f"j{next(self._numbers)}"
-        blobs, places = _blobs(job, model_path, tensors)
+        blobs, places = _blobs(job, model_path, tensors, self.options.provider == "webgl")
         order = {**self._order(model_path), **settings, **places, "id": job, "fresh": fresh}
         link.server.blobs.update(blobs)
         try:
@@ -171,7 +176,7 @@ class WebBackend(Backend):
             "dummy": "blob/dummy",
         }
 
-    def _recover(self, header: Header) -> None:
+    def _recover(self, header: Header, no_device: bool) -> None:
         """Replace what the fault has spoilt: the worker (the page does that), page or browser."""
         link, fault = self._link, header.get("fault")
         if link is None:
@@ -180,7 +185,7 @@ class WebBackend(Backend):
             link.lost_device()
         elif fault in ("page lost", "page hung"):
             link.drop_page()
-        elif self._worked and faults.no_device(header):
+        elif no_device:
             link.drop_browser()
 
     def _connected(self) -> Link:
@@ -213,21 +218,25 @@ def _tensors(inputs: Mapping[str, Value], name: str) -> dict[str, Array]:
 
 
 def _blobs(
-    job: str, model_path: str, tensors: Mapping[str, Array]
+    job: str, model_path: str, tensors: Mapping[str, Array], pinned: bool
 ) -> tuple[dict[str, Blob], Header]:
     """What the server must hand out for a job, and the part of the order that says where it is."""
     path = Path(model_path)
+    body: Blob = path
+    external: list[str] = []
     try:
         model = onnx.load(path, load_external_data=False)
     except Exception:
-        external = []  # whether it can be read is for the runtime to say
+        pinned = False  # whether it can be read is for the runtime to say
     else:
         external = external_files(model)
+    if pinned:
+        body = [_pin_inputs(model, tensors)]
     try:
         envelope = wire.pack({}, tensors)
     except TypeError as error:
         raise BackendError("unsupported", str(error)) from error
-    blobs: dict[str, Blob] = {f"{job}-model": path, f"{job}-inputs": envelope}
+    blobs: dict[str, Blob] = {f"{job}-model": body, f"{job}-inputs": envelope}
     files = {f"{job}-data{i}": location for i, location in enumerate(external)}
     blobs.update({name: path.parent / location for name, location in files.items()})
     places = {
@@ -236,6 +245,17 @@ def _blobs(
         "external": [{"url": f"blob/{name}", "path": place} for name, place in files.items()],
     }
     return blobs, places
+
+
+def _pin_inputs(model: onnx.ModelProto, tensors: Mapping[str, Array]) -> bytes:
+    """The model with the unknown dims of its inputs set to those of the tensors."""
+    for value in model.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        if value.name in tensors and len(dims) == tensors[value.name].ndim:
+            for dim, size in zip(dims, tensors[value.name].shape, strict=True):
+                if not dim.HasField("dim_value"):
+                    dim.dim_value = size
+    return bytes(model.SerializeToString())
 
 
 def _declare_shapes(path: str) -> None:

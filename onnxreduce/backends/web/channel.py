@@ -61,7 +61,9 @@ class Channel:
                 if rest <= 0:
                     return {"op": "idle"}
                 self._changed.wait(rest)
-            return {"op": "closed" if self._closed else "replaced"}
+            if self._closed:
+                return {"op": "closed"}
+            return {"op": "idle" if self._page is None else "replaced"}
 
     def hello(self, client: dict[str, Any]) -> None:
         """The page tells what browser and devices it has."""
@@ -100,13 +102,15 @@ class Channel:
             self._changed.notify_all()
 
     def forget(self) -> None:
-        """Give up the present page, the orders nobody took and the last fault."""
+        """Give up the present page; whatever polls next is the new one."""
         with self._changed:
-            self._orders.clear()
-            self._answers.clear()
-            self._page = self._fault = None
-            self.client = {}
-            self._changed.notify_all()
+            self._page, self.client = None, {}
+            self._clear()
+
+    def clear(self) -> None:
+        """Give up orders that nobody took, answers that nobody waits for and the last fault."""
+        with self._changed:
+            self._clear()
 
     def introduced(self, seconds: float) -> dict[str, Any]:
         """What the page said about itself, waiting for it; empty if it does not."""
@@ -157,6 +161,12 @@ class Channel:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+    def _clear(self) -> None:
+        self._orders.clear()
+        self._answers.clear()
+        self._fault = None
+        self._changed.notify_all()
 
     def _take_over(self, page: str) -> None:
         self._page, self._fault, self._broken = page, None, None

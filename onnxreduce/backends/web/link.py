@@ -152,6 +152,10 @@ class AgentLink(Link):
             raise BackendError("unsupported", f"no browser opened {self.server.url}")
         self._say(f"onnxreduce: connected: {self.client.get('browser', 'a browser')}")
 
+    def drop_page(self) -> None:
+        """Only forget its job: the next page may be there already."""
+        self.channel.clear()
+
     def close(self) -> None:
         super().close()
         self._slot.close()
