@@ -99,6 +99,15 @@ class Cache:
                 ),
             )
 
+    def totals(self) -> tuple[int, float]:
+        """How many answers there are, and the seconds that they took: over all resumed runs."""
+        with self._lock:
+            count, seconds = self._database.execute(
+                "select count(*), coalesce(sum(seconds), 0) from answers where fingerprint = ?",
+                (self.fingerprint,),
+            ).fetchone()
+        return int(count), float(seconds)
+
     def close(self) -> None:
         with self._lock:
             self._database.close()

@@ -5,20 +5,23 @@ The module may define more, all of it optional:
 - ``setup()`` and ``teardown()``, called once a process: keep a browser or a session warm;
 - ``identity() -> str``: versions that the verdict depends on; part of the cache's key;
 - ``suspects(case) -> list[str]``: names of values or nodes to look at first.
+
+Imports of large packages are inside the methods: an oracle that crashes in every second question
+pays for them each time, and many need none.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import onnx
-import onnx_ir as ir
-
-from onnxreduce.case import InputValue
-from onnxreduce.inputs import load_inputs
 from onnxreduce.verdict import Verdict
+
+if TYPE_CHECKING:
+    import onnx
+
+    from onnxreduce.case import InputValue
 
 
 class Candidate:
@@ -37,20 +40,39 @@ class Candidate:
     @cached_property
     def model(self) -> onnx.ModelProto:
         """The model with its weights. Above 2 GB work with `model_path` instead."""
+        import onnx
+
         return onnx.load(self.model_path)
 
     @cached_property
     def inputs(self) -> dict[str, InputValue]:
-        """By name of the graph input: a tensor, a list of them for a sequence, or `None`."""
-        return load_inputs(self.inputs_path, self._signature())
+        """By name of the graph input: a tensor, or a list of them for a sequence.
 
-    def _signature(self) -> ir.Model:
-        """The declared inputs alone: they type what an ``.npz`` cannot (bfloat16 and the like)."""
+        An optional input that is empty has no entry.
+        """
+        import numpy as np
+
+        with np.load(self.inputs_path, allow_pickle=False) as archive:
+            arrays = dict(archive)
+        # Sequences are told by names such as "s[0]", and need the model's types as well.
+        if all(a.dtype.kind in "fibc" and "[" not in name for name, a in arrays.items()):
+            return arrays
+        return self._typed_inputs()
+
+    def _typed_inputs(self) -> dict[str, InputValue]:
+        """The inputs that an ``.npz`` alone does not tell: bfloat16 and the like, text."""
+        import onnx
+        import onnx_ir as ir
+
+        from onnxreduce.inputs import load_inputs
+
         whole = self.__dict__.get("model")
         if whole is None:
             whole = onnx.load(self.model_path, load_external_data=False)
         graph = onnx.GraphProto(name="signature", input=whole.graph.input)
-        return ir.from_proto(onnx.ModelProto(ir_version=whole.ir_version, graph=graph))
+        signature = ir.from_proto(onnx.ModelProto(ir_version=whole.ir_version, graph=graph))
+        found = load_inputs(self.inputs_path, signature)
+        return {name: value for name, value in found.items() if value is not None}
 
 
 class Oracle(Protocol):

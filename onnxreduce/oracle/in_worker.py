@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from onnxreduce.process import kill_leftovers
+from onnxreduce.oracle.contract import Candidate
 from onnxreduce.verdict import Verdict
 
 _oracle: ModuleType | None = None
@@ -30,8 +30,6 @@ def prepare(path: str, module: str | None) -> None:
 
 def ask(settings: Mapping[str, Any], model_path: Path, inputs_path: Path) -> Verdict:
     """One question."""
-    from onnxreduce.oracle.contract import Candidate
-
     answer = _loaded().interesting(Candidate(model_path, inputs_path), **settings)
     if isinstance(answer, Verdict):
         return answer
@@ -42,8 +40,6 @@ def ask(settings: Mapping[str, Any], model_path: Path, inputs_path: Path) -> Ver
 
 def suspects(model_path: Path, inputs_path: Path) -> list[str]:
     """Names to look at first; none if the oracle has no opinion."""
-    from onnxreduce.oracle.contract import Candidate
-
     find = getattr(_loaded(), "suspects", None)
     return [str(name) for name in find(Candidate(model_path, inputs_path))] if find else []
 
@@ -64,6 +60,8 @@ def run(command: Sequence[str], directory: str) -> int:
 
     What it leaves running is killed, whether or not it detached itself.
     """
+    from onnxreduce.process import kill_leftovers  # only this needs psutil
+
     try:
         return subprocess.run(command, cwd=directory, start_new_session=True).returncode
     finally:
