@@ -42,30 +42,28 @@ def _reduce(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     # Imported late: --help and usage errors should not wait for onnxruntime.
     from onnxreduce.emit.summary import summary
-    from onnxreduce.emit.text import closing_words
+    from onnxreduce.emit.closing import closing_words
     from onnxreduce.progress import listener
-    from onnxreduce.reducer import Options, reduce_file
+    from onnxreduce.reducer import reduce
 
-    result = reduce_file(
+    result = reduce(
         options.model,
         options.oracle,
-        Options(
-            inputs=options.inputs,
-            output=options.output or default_output(options.model),
-            settings=_pairs(options.set, "--set"),
-            dims=_sizes(options.dim),
-            seed=options.seed,
-            timeout=options.timeout,
-            tries=options.tries,
-            confirm=options.confirm,
-            memory=options.memory,
-            max_seconds=options.max_seconds,
-            max_calls=options.max_calls,
-            cuts=options.cuts,
-            resume=options.resume,
-            force=options.force,
-        ),
-        listener(options.quiet),
+        inputs=options.inputs,
+        listener=listener(options.quiet),
+        output=options.output or default_output(options.model),
+        settings=_pairs(options.set, "--set"),
+        dims=_sizes(options.dim),
+        seed=options.seed,
+        timeout=options.timeout,
+        tries=options.tries,
+        confirm=options.confirm,
+        memory=options.memory,
+        max_seconds=options.max_seconds,
+        max_calls=options.max_calls,
+        cuts=options.cuts,
+        resume=options.resume,
+        force=options.force,
     )
     if not options.quiet:
         print(closing_words(result), file=sys.stderr)

@@ -6,7 +6,7 @@ reduction end: a candidate that is not strictly smaller than the current case is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,44 +21,49 @@ class Stage(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def records(self) -> bool:
+        """Does the pass need recorded values?"""
+
     def wanted(self, case: Case) -> bool: ...
 
     def edits(self, case: Case) -> Proposals: ...
 
 
 @dataclass(frozen=True)
-class Step:
-    """An accepted edit and what it led to."""
+class Question:
+    """A candidate, and where it comes from."""
 
     stage: str
     edit: str
     case: Case
-    verdict: Verdict
 
 
 class Observer(Protocol):
-    """Told what the engine does, as it does it."""
+    """Answers the engine's questions and is told what came of them."""
 
-    def stage(self, name: str) -> None: ...
+    def stage(self, name: str) -> None:
+        """A stage begins."""
 
-    def accepted(self, step: Step) -> None: ...
+    def ask(self, question: Question) -> Verdict:
+        """Does the candidate still show the bug? Raises to stop the reduction."""
+
+    def accepted(self, question: Question, verdict: Verdict) -> None:
+        """The candidate is the current case from now on."""
+
+    def recorded(self, case: Case) -> Case:
+        """The same case with its intermediate values."""
 
 
 class Engine:
     """Drives stages over the current case until a whole round of them changes nothing.
 
-    Args:
-        case: the original, known to be interesting.
-        ask: does this candidate still show the bug? Raises to stop the reduction; `case` then
-            still holds the best so far.
-        observer: told of stages and accepted steps.
+    Attributes:
+        case: the current case; the best so far, also after a stage or an answer raised.
     """
 
-    def __init__(
-        self, case: Case, ask: Callable[[Case], Verdict], observer: Observer
-    ) -> None:
+    def __init__(self, case: Case, observer: Observer) -> None:
         self.case = case
-        self._ask = ask
         self._observer = observer
 
     def run(self, stages: Sequence[Stage]) -> None:
@@ -67,14 +72,15 @@ class Engine:
             pass
 
     def _round(self, stages: Sequence[Stage]) -> bool:
-        before = self.case
+        before = self.case.digest
         for stage in stages:
             if stage.wanted(self.case):
                 self._observer.stage(stage.name)
                 self._drive(stage)
-        return self.case is not before
+        return self.case.digest != before
 
     def _drive(self, stage: Stage) -> None:
+        self._record(stage)
         proposals = stage.edits(self.case)
         answer: Case | None = None
         while True:
@@ -82,18 +88,24 @@ class Engine:
                 edit = proposals.send(answer)
             except StopIteration:
                 return
-            answer = self._consider(stage.name, edit)
+            answer = self._consider(stage, edit)
 
-    def _consider(self, stage: str, edit: Edit) -> Case | None:
+    def _record(self, stage: Stage) -> None:
+        if stage.records:
+            self.case = self._observer.recorded(self.case)
+
+    def _consider(self, stage: Stage, edit: Edit) -> Case | None:
         candidate = smaller(edit, self.case)
         if candidate is None:
             return None
-        verdict = self._ask(candidate)
+        question = Question(stage.name, edit.describe(), candidate)
+        verdict = self._observer.ask(question)
         if not verdict:
             return None
         self.case = candidate
-        self._observer.accepted(Step(stage, edit.describe(), candidate, verdict))
-        return candidate
+        self._observer.accepted(question, verdict)
+        self._record(stage)
+        return self.case
 
 
 def smaller(edit: Edit, case: Case) -> Case | None:

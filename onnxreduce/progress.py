@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Protocol, TextIO
+from typing import Never, Protocol, TextIO
 
 from tqdm import tqdm
 
@@ -51,7 +51,7 @@ class Terminal:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
-        self._bar: tqdm[None] | None = None
+        self._bar: tqdm[Never] | None = None
         self._accepted = 0
         self._began = time.monotonic()
         self._first = self._now = None  # type: Size | None

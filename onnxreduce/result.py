@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from onnxreduce.case import Case, InputValue, graphs, tensors
-from onnxreduce.tensors import Array
 from onnxreduce.verdict import Verdict
 
 
@@ -36,7 +35,7 @@ class Result:
     original: Case
     reduced: Case
     verdict: Verdict
-    outputs: Mapping[str, Array] | None
+    outputs: Mapping[str, InputValue] | None
     oracle_calls: int
     cache_hits: int
     invalid: int

@@ -9,13 +9,11 @@ from onnxreduce.inputs import save_npz
 from onnxreduce.modelio import save_model
 from onnxreduce.result import Result
 
-MODEL, INPUTS = "model.onnx", "inputs.npz"
-
 
 def save_case(case: Case, directory: Path) -> None:
-    """Each file is replaced atomically; external data, if any, goes beside the model."""
-    save_npz(case.inputs, directory / INPUTS)
-    save_model(case, directory / MODEL)
+    """Each file is replaced whole; external data, if any, goes beside the model."""
+    save_npz(case.inputs, directory / "inputs.npz")
+    save_model(case, directory / "model.onnx")
 
 
 def emit(result: Result, directory: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from onnxreduce.inputs import save_test_data_set
@@ -9,9 +10,7 @@ from onnxreduce.result import Result
 
 
 def emit(result: Result, directory: Path) -> None:
-    save_test_data_set(
-        directory / "test_data_set_0",
-        result.reduced.model,
-        result.reduced.inputs,
-        result.outputs,
-    )
+    target = directory / "test_data_set_0"
+    if target.is_dir():
+        shutil.rmtree(target)
+    save_test_data_set(target, result.reduced.model, result.reduced.inputs, result.outputs)

@@ -1,0 +1,120 @@
+"""What happened in a run, on disk: the journal, and the best case so far from its first step on.
+
+A resumed run walks the same way again with the answers of the first, which costs no question.
+Until it gets beyond what is on disk it writes nothing, so that nothing on disk ever gets larger.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from onnxreduce import journal
+from onnxreduce.case import Case
+from onnxreduce.emit.model import save_case
+from onnxreduce.engine import Question
+from onnxreduce.errors import UsageError
+from onnxreduce.result import Result, describe
+from onnxreduce.size import Size
+from onnxreduce.verdict import Verdict
+from onnxreduce.workspace import Workspace
+
+
+class History:
+    """Events of a run; does nothing where no output directory is wanted.
+
+    Raises:
+        UsageError: the run to resume was one of another model, inputs or oracle.
+    """
+
+    def __init__(self, workspace: Workspace, original: Case, fingerprint: str) -> None:
+        self._directory = workspace.output
+        self._journal: journal.Journal | None = None
+        self._reached: Size | None = None
+        if self._directory is None:
+            return
+        path = self._directory / "journal.jsonl"
+        if workspace.resumed and path.exists():
+            self._look_back(path, original, fingerprint)
+        self._journal = journal.Journal(path)
+        self._write(
+            "resumed" if self._reached or workspace.resumed else "started",
+            durable=True,
+            digest=original.digest,
+            oracle=fingerprint,
+            original=describe(original),
+        )
+
+    def asked(self, question: Question, verdict: Verdict, calls: int) -> None:
+        """A candidate has its verdict."""
+        if self._is_new(question.case):
+            self._write(
+                "asked",
+                stage=question.stage,
+                edit=question.edit,
+                digest=question.case.digest,
+                outcome=verdict.outcome.value,
+                detail=verdict.detail,
+                calls=calls,
+            )
+
+    def accepted(self, question: Question, verdict: Verdict, calls: int) -> None:
+        """A candidate has become the current case: from now on it is the result, come what may."""
+        if self._directory is None or not self._is_new(question.case):
+            return
+        self._reached = None
+        save_case(question.case, self._directory)
+        self._write(
+            "accepted",
+            durable=True,
+            stage=question.stage,
+            edit=question.edit,
+            digest=question.case.digest,
+            size=list(question.case.size),
+            nodes=question.case.size.nodes,
+            elements=question.case.size.elements,
+            detail=verdict.detail,
+            calls=calls,
+        )
+
+    def finished(self, result: Result) -> None:
+        """The artefacts are written."""
+        self._write(
+            "finished",
+            durable=True,
+            digest=result.reduced.digest,
+            calls=result.oracle_calls,
+            stopped_by=result.stopped_by,
+        )
+
+    def close(self) -> None:
+        if self._journal is not None:
+            self._journal.close()
+
+    def _look_back(self, path: Path, original: Case, fingerprint: str) -> None:
+        events = list(journal.read(path))
+        first = next((event for event in events if event["event"] == "started"), None)
+        if first is not None:
+            if first["digest"] != original.digest:
+                raise UsageError(
+                    f"{path.parent} holds the reduction of another model or other inputs: "
+                    "choose another --output, or replace it by --force without --resume"
+                )
+            if first["oracle"] != fingerprint:
+                raise UsageError(
+                    f"{path.parent}: the oracle, its settings or its versions have changed since, "
+                    "so its answers no longer count: start again by --force without --resume"
+                )
+        sizes = [event["size"] for event in events if event["event"] == "accepted"]
+        self._reached = Size._make(_tuples(sizes[-1])) if sizes else None
+
+    def _is_new(self, case: Case) -> bool:
+        return self._reached is None or case.size < self._reached
+
+    def _write(self, event: str, *, durable: bool = False, **fields: object) -> None:
+        if self._journal is not None:
+            self._journal.write(event, durable=durable, **fields)
+
+
+def _tuples(value: list[object]) -> list[object]:
+    """JSON has no tuples, and parts of a size may be some."""
+    return [tuple(part) if isinstance(part, list) else part for part in value]

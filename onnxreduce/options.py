@@ -1,0 +1,43 @@
+"""How to reduce: the options of the command line and of `onnxreduce.reduce`, one for one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of a reduction.
+
+    Attributes:
+        inputs: an ``.npz`` file or a test-data directory; ``None``: beside the model, else made.
+        output: directory for the artefacts; ``None``: nothing is left on disk.
+        settings: keyword parameters for the oracle (``--set``), as text.
+        dims: sizes of symbolic dims for made-up inputs (``--dim``).
+        seed: of made-up inputs.
+        timeout: seconds for one question; ``None``: ten times the first one, at least 10.
+        tries, confirm: for flaky oracles, see `onnxreduce.oracle.judge`.
+        memory: bytes that the oracle's process tree may hold; ``None``: no limit.
+        max_seconds, max_calls: budgets; the best so far is the result when one is used up.
+        cuts: may values inside the model become inputs?
+        resume: go on with the run that left `output`.
+        force: write into an `output` that exists.
+    """
+
+    inputs: Path | None = None
+    output: Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+    seed: int = 0
+    timeout: float | None = None
+    tries: int = 1
+    confirm: int = 0
+    memory: int | None = None
+    max_seconds: float | None = None
+    max_calls: int | None = None
+    cuts: bool = True
+    resume: bool = False
+    force: bool = False

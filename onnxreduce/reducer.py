@@ -1,0 +1,327 @@
+"""The main job: wires case, oracle, passes and artefacts, and runs them to a result."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as Overdue
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from onnxreduce import emit
+from onnxreduce.candidates import Candidates
+from onnxreduce.case import Case, InputValue
+from onnxreduce.emit.model import save_case
+from onnxreduce.engine import Engine, Question
+from onnxreduce.errors import UsageError
+from onnxreduce.history import History
+from onnxreduce.modelio import Store, is_external
+from onnxreduce.options import Options
+from onnxreduce.oracle.cache import Cache
+from onnxreduce.oracle.executor import Panel
+from onnxreduce.oracle.function import FunctionSource, Judged
+from onnxreduce.oracle.judge import Judge
+from onnxreduce.oracle.loading import OracleSource, find_oracle
+from onnxreduce.oracle.runners import identity_of
+from onnxreduce.progress import Listener, Silent
+from onnxreduce.result import Result
+from onnxreduce.schedule import stages
+from onnxreduce.start import Start, first_case, other_sizes
+from onnxreduce.trusted import Trusted
+from onnxreduce.verdict import Outcome, Verdict
+from onnxreduce.workspace import Workspace, claim
+
+OFTEN = 0.2
+"""A share of skipped questions that the user should hear of."""
+
+Source = OracleSource | FunctionSource
+
+
+class Stopped(Exception):
+    """A budget is used up; the best so far is the result."""
+
+
+def reduce(
+    model: Case | str | Path | onnx.ModelProto | ir.Model,
+    oracle: str | Path | Judged,
+    *,
+    inputs: Mapping[str, InputValue] | str | Path | None = None,
+    listener: Listener | None = None,
+    **options: Any,
+) -> Result:
+    """Reduces a model to the smallest one that still shows the bug.
+
+    Args:
+        model: a file, a model in memory, or a case with its inputs.
+        oracle: a file or ready-made name as on the command line (it runs in processes of its own
+            with a timeout), or a function from a candidate to a bool or a `Verdict`, which is
+            called in this process: a crash or hang of it is one of yours.
+        inputs: arrays by input name, or a file; default: beside the model, else made up.
+        listener: told of progress; default: silence.
+        **options: see `Options`.
+
+    Raises:
+        ReduceError: the model, inputs or oracle cannot be used, the oracle does not find the
+            original interesting, or it contradicts itself.
+    """
+    if isinstance(inputs, (str, Path)):
+        options["inputs"], inputs = Path(inputs), None
+    settled = Options(**options)
+    source = _source(oracle, settled)
+    start = first_case(model, inputs, settled)
+    with ExitStack() as stack:
+        workspace = stack.enter_context(claim(settled.output, settled.resume, settled.force))
+        candidates = Candidates(Store(workspace.candidates, is_external(start.case.model)))
+        trusted = Trusted(candidates, workspace.recordings)
+        stack.callback(trusted.close)
+        start = _examined(start, settled, trusted)
+        run = Reduction(start, source, settled, workspace, candidates, trusted, listener)
+        return run.run()
+
+
+def _source(oracle: str | Path | Judged, options: Options) -> Source:
+    if isinstance(oracle, (str, Path)):
+        return find_oracle(str(oracle), options.settings)
+    return FunctionSource(oracle)
+
+
+def _examined(start: Start, options: Options, trusted: Trusted) -> Start:
+    """The start, with other sizes of made-up inputs when the model does not run at the first."""
+    if trusted.examine(start.case) or not start.made_up:
+        return start
+    for other in other_sizes(start, options):
+        if trusted.examine(other.case):
+            return other
+    trusted.examine(start.case)
+    return start
+
+
+class Reduction:
+    """One run: answers the engine's questions, keeps the books, writes the result."""
+
+    def __init__(
+        self,
+        start: Start,
+        source: Source,
+        options: Options,
+        workspace: Workspace,
+        candidates: Candidates,
+        trusted: Trusted,
+        listener: Listener | None,
+    ) -> None:
+        self.original = start.case
+        self.listener = listener or Silent()
+        self._source = source
+        self._options = options
+        self._workspace = workspace
+        self._candidates = candidates
+        self._trusted = trusted
+        self._notes: list[str] = []
+        self._began = time.monotonic()
+        self._invalid = self._accepted = 0
+        self._verdict = Verdict.interesting()
+        self._note(f"inputs: {start.origin}")
+
+    def run(self) -> Result:
+        """To the fixpoint, or as far as the budgets and the user allow.
+
+        Raises:
+            ReduceError: see `reduce`.
+        """
+        with ExitStack() as stack:
+            runner = self._source.open()
+            stack.callback(runner.close)
+            fingerprint = self._source.fingerprint(identity_of(runner))
+            answers = self._workspace.cache if self._options.output else None
+            self._cache = Cache(answers, fingerprint)
+            stack.callback(self._cache.close)
+            self._history = History(self._workspace, self.original, fingerprint)
+            stack.callback(self._history.close)
+            self._earlier_calls, self._earlier_seconds = self._cache.totals()
+            self._judge = self._make_judge(runner)
+            self.listener.started(self.original.size)
+            stack.callback(self.listener.close)
+            self._verdict = self._judge.original(self.original)
+            self._panel = stack.enter_context(Panel(self._judge, self._source.open))
+            engine = Engine(self.original, self)
+            stopped_by = self._drive(engine)
+            return self._finish(engine.case, stopped_by)
+
+    def _make_judge(self, runner: Any) -> Judge:
+        options = self._options
+        return Judge(
+            runner,
+            self._cache,
+            self._candidates,
+            timeout=options.timeout,
+            tries=options.tries,
+            confirm=options.confirm,
+            memory=options.memory,
+        )
+
+    def _drive(self, engine: Engine) -> str | None:
+        """What stopped the engine; ``None``: it came to the fixpoint."""
+        schedule = stages(cuts=self._options.cuts, suspects=self._judge.suspects)
+        try:
+            with _terminable():
+                engine.run(schedule)
+        except Stopped as stop:
+            return str(stop)
+        except KeyboardInterrupt:
+            self._note("interrupted: writing the best so far")
+            return "interrupt"
+        return None
+
+    # --- what the engine asks and tells ---
+
+    def stage(self, name: str) -> None:
+        self.listener.stage(name)
+
+    def recorded(self, case: Case) -> Case:
+        recorded = self._trusted.recorded(case)
+        notice = getattr(recorded.recording, "notice", "")
+        if notice:
+            self._note(notice)
+        return recorded
+
+    def ask(self, question: Question) -> Verdict:
+        self._check_budget()
+        reason = self._trusted.invalid(question.case)
+        if reason is None:
+            verdict = self._await(self._panel.submit(question.case))
+        else:
+            self._invalid += 1
+            verdict = Verdict.invalid(reason)
+        self._history.asked(question, verdict, self._calls)
+        self.listener.asked(self._calls)
+        return verdict
+
+    def accepted(self, question: Question, verdict: Verdict) -> None:
+        self._accepted += 1
+        self._verdict = verdict
+        self._history.accepted(question, verdict, self._calls)
+        self.listener.accepted(question.case.size, self._calls, question.edit)
+
+    def _await(self, answer: Future[Verdict]) -> Verdict:
+        left = self._seconds_left()
+        try:
+            return answer.result(timeout=left)
+        except Overdue:
+            self._panel.cancel(answer)
+            raise Stopped("max-seconds") from None
+        except KeyboardInterrupt:
+            self._panel.cancel(answer)
+            raise
+
+    def _check_budget(self) -> None:
+        left = self._seconds_left()
+        if left is not None and left <= 0:
+            raise Stopped("max-seconds")
+        if self._options.max_calls is not None and self._calls >= self._options.max_calls:
+            raise Stopped("max-calls")
+
+    def _seconds_left(self) -> float | None:
+        if self._options.max_seconds is None:
+            return None
+        return self._options.max_seconds - (time.monotonic() - self._began)
+
+    @property
+    def _calls(self) -> int:
+        return self._earlier_calls + self._judge.calls
+
+    # --- the end ---
+
+    def _finish(self, case: Case, stopped_by: str | None) -> Result:
+        confirmed = stopped_by is None and self._confirm(case)
+        self._count_skips()
+        result = Result(
+            original=self.original,
+            reduced=case,
+            verdict=self._verdict,
+            outputs=self._trusted.outputs(case),
+            oracle_calls=self._calls,
+            cache_hits=self._judge.cache_hits,
+            invalid=self._invalid,
+            skipped=self._judge.skipped,
+            accepted=self._accepted,
+            seconds=time.monotonic() - self._began,
+            oracle_seconds=self._earlier_seconds + self._judge.oracle_seconds,
+            one_minimal=stopped_by is None,
+            confirmed=confirmed,
+            stopped_by=stopped_by,
+            notes=tuple(self._notes),
+            settings=self._settings(),
+            directory=self._workspace.output,
+        )
+        if self._workspace.output is not None:
+            _write(result, self._workspace.output)
+        self._history.finished(result)
+        return result
+
+    def _confirm(self, case: Case) -> bool:
+        verdict = self._judge.final(case)
+        if verdict:
+            self._verdict = verdict
+            return True
+        self._note(
+            "in a fresh process the oracle does not find the result interesting "
+            f"({verdict.detail or verdict.outcome.value}): its answers depend on what ran before"
+        )
+        return False
+
+    def _count_skips(self) -> None:
+        often = self._judge.often_skipped
+        if often and self._judge.skipped >= max(3, OFTEN * self._judge.calls):
+            reason, count = often
+            self._note(
+                f"{self._judge.skipped} of {self._judge.calls} questions had no answer, "
+                f"{count} of them: {reason}"
+            )
+
+    def _settings(self) -> dict[str, Any]:
+        options = self._options
+        return {
+            "oracle": self._source.name,
+            "set": dict(options.settings),
+            "tries": options.tries,
+            "confirm": options.confirm,
+            "timeout": self._judge.timeout,
+            "cuts": options.cuts,
+        }
+
+    def _note(self, text: str) -> None:
+        if text not in self._notes:
+            self._notes.append(text)
+            self.listener.note(text)
+
+
+def _write(result: Result, directory: Path) -> None:
+    try:
+        emit.write_all(result, directory)
+    except OSError as error:
+        raise UsageError(f"{directory} cannot be written to: {error.strerror}") from error
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM means what Ctrl-C means. Only the main thread may say so."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

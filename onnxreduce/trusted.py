@@ -1,0 +1,94 @@
+"""The trusted side: runs cases on backends that are believed to be right, in a child process."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from onnxreduce.activations import LazyRecorder, Recorded
+from onnxreduce.candidates import Candidates
+from onnxreduce.case import Case, InputValue
+from onnxreduce.process import Worker, WorkerError
+from onnxreduce.validity import Checks
+
+SECONDS = 600.0
+"""Limit of a run of the original."""
+FACTOR, LEAST = 10.0, 30.0
+"""A candidate, being smaller, gets this multiple of the original's time, and at least so long."""
+
+
+class Trusted:
+    """Checks candidates, records values, computes expected outputs.
+
+    Args:
+        candidates: where cases are written.
+        recordings: a folder for recorded values.
+    """
+
+    def __init__(self, candidates: Candidates, recordings: Path) -> None:
+        self._worker = Worker()
+        self._candidates = candidates
+        self._recordings = recordings
+        self._recorder = LazyRecorder(candidates, self._worker, recordings, SECONDS)
+        self._checks: Checks | None = None
+
+    def examine(self, case: Case) -> bool:
+        """Finds the checks that the original passes; whether some backend runs it."""
+        path = self._candidates.write(case)
+        try:
+            self._checks = Checks.passed_by(case, path, self._worker, SECONDS)
+        finally:
+            self._candidates.discard(path)
+        return self._checks.backend is not None
+
+    def limit(self, seconds: float) -> None:
+        """Candidates need not take longer than a multiple of the original's time."""
+        assert self._checks is not None
+        self._checks = replace(self._checks, timeout=max(LEAST, FACTOR * seconds))
+
+    def invalid(self, case: Case) -> str | None:
+        """Why a candidate is not worth a question; None when nothing speaks against it."""
+        assert self._checks is not None
+        path = self._candidates.write(case)
+        try:
+            return self._checks.check(case, path)
+        finally:
+            self._candidates.discard(path)
+
+    def recorded(self, case: Case) -> Case:
+        """The case with its intermediate values."""
+        return self._recorder.recorded(case)
+
+    def outputs(self, case: Case) -> dict[str, InputValue] | None:
+        """What the backend that runs the original makes of a case; None when none does."""
+        assert self._checks is not None
+        names = [value.name or "" for value in case.model.graph.outputs]
+        path = self._candidates.write(case)
+        target = self._recordings / "outputs.bin"
+        arguments: tuple[Any, ...] = (
+            self._checks.backend,
+            str(path),
+            dict(case.inputs),
+            names,
+            [],
+            str(target),
+        )
+        try:
+            if self._checks.backend is None:
+                return None
+            entries = self._worker.call(
+                "onnxreduce.recorder:record", *arguments, timeout=self._checks.timeout or SECONDS
+            )
+            recorded = Recorded(entries, target, {}, self._checks.backend)
+            return {name: recorded.get(name) for name in names if name in recorded}
+        except WorkerError:
+            return None
+        finally:
+            target.unlink(missing_ok=True)
+            self._candidates.discard(path)
+
+    def close(self) -> None:
+        with contextlib.suppress(WorkerError):
+            self._worker.close()
