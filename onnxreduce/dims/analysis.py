@@ -6,15 +6,15 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod as multiply
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from onnxreduce.case import Case
 from onnxreduce.dims import provenance, rules
 from onnxreduce.dims.expr import Axes as AxisTuple
-from onnxreduce.dims.expr import Expr, SizeMismatch, Space, Sym, leaves, normal
+from onnxreduce.dims.expr import Expr, SizeMismatch, Space, Sum, Sym, leaves, settled
 from onnxreduce.dims.provenance import Lit, Vector
 from onnxreduce.dims.roots import Root, find_roots, follow
 from onnxreduce.dims.site import Site, Unruly
@@ -34,6 +34,7 @@ class AxisClass:
     Attributes:
         symbol: valid for this analysis only; `anchor` is what lasts.
         size: now.
+        least: one, or zero for a piece that may vanish.
         anchors: every stored tensor axis, attribute or literal that it appears on, never empty.
         elements: how many stored elements lie along it.
         windowed: whether the size of a windowed (strided, padded, resized) axis depends on it.
@@ -42,6 +43,7 @@ class AxisClass:
 
     symbol: Sym
     size: int
+    least: int
     anchors: tuple[Anchor, ...]
     elements: int
     windowed: bool
@@ -59,6 +61,8 @@ class IndexMend:
     root: str
     edge: provenance.Edge
     axis: Expr
+    counts: bool
+    """Whether it holds lengths, one more than a last index."""
 
 
 @dataclass(eq=False)
@@ -80,7 +84,7 @@ class Analysis:
 
     def __post_init__(self) -> None:
         self.roots: dict[str, Root] = find_roots(self.case)
-        self._inferred: dict[str, tuple[int, ...]] | None = None
+        self.expected = _expected.get(self.case, Expected({}, {}))
         named: dict[str, Expr] = {}
         for name, root in self.roots.items():
             self.axes[name] = self._root_axes(root, named)
@@ -103,15 +107,19 @@ class Analysis:
         root = self.roots.get(name)
         if root is not None:
             return root.array
-        return self.case.recording.get(name) if self.case.recording is not None else None
+        if self.case.recording is not None:
+            recorded = self.case.recording.get(name)
+            return recorded if isinstance(recorded, np.ndarray) else None
+        return self.expected.arrays.get(name)
 
     def shape_of(self, value: ir.Value) -> tuple[int, ...] | None:
         array = self.array_of(value)
         if array is not None:
             return tuple(array.shape)
-        if self._inferred is None:
-            self._inferred = infer(self.case)
-        return self._inferred.get(value.name or "")
+        shape = self.expected.shapes.get(value.name or "")
+        if shape is not None or value.shape is None or not value.shape.is_static():
+            return shape
+        return tuple(value.shape.numpy())
 
     def vector_of(self, node: ir.Node, i: int, node_key: str) -> Vector | None:
         value = node.inputs[i] if i < len(node.inputs) else None
@@ -128,12 +136,12 @@ class Analysis:
     def anchor(self, anchor: Anchor, expr: Expr) -> None:
         self.anchors[anchor] = expr
 
-    def index_into(self, node: ir.Node, i: int, axis: Expr) -> None:
+    def index_into(self, node: ir.Node, i: int, axis: Expr, counts: bool) -> None:
         edges = follow(node, i, self.roots)
         if edges is None:
             self.space.freeze(axis)
         else:
-            self.index_mends.extend(IndexMend(root, edge, axis) for root, edge in edges)
+            self.index_mends.extend(IndexMend(root, edge, axis, counts) for root, edge in edges)
 
     def _root_axes(self, root: Root, named: dict[str, Expr]) -> AxisTuple | None:
         if root.shape is None:
@@ -228,14 +236,29 @@ class Analysis:
     def _finish(self) -> None:
         self.system.same = self.space.constraints
         self.axes = {
-            name: None if axes is None else tuple(map(normal, axes))
+            name: None if axes is None else tuple(map(settled, axes))
             for name, axes in self.axes.items()
         }
-        capped: set[Sym] = set()
+        weights: dict[Sym, int] = {}
         for name in self.roots:
             for axis in self.axes[name] or ():
-                capped.update(leaves(axis))
-        self.system.settle(capped)
+                for leaf in leaves(axis):
+                    weights[leaf] = weights.get(leaf, 0) + 1
+        self._find_vanishing()
+        self.system.settle(weights)
+
+    def _find_vanishing(self) -> None:
+        """Pieces that appear in sums alone may vanish, as long as the whole does not."""
+        distinct = {id(axis): axis for axes in self.axes.values() for axis in axes or ()}
+        solid: set[Sym] = set()
+        pieces: set[Sym] = set()
+        for axis in distinct.values():
+            _sort_pieces(axis, solid, pieces)
+        vanishing = frozenset(leaf for leaf in pieces - solid if leaf.slack and not leaf.rigid)
+        self.system.vanishing = vanishing
+        self.system.filled = tuple(
+            axis for axis in distinct.values() if any(leaf in vanishing for leaf in leaves(axis))
+        )
 
     # --- using -------------------------------------------------------------------------------
 
@@ -262,6 +285,7 @@ class Analysis:
             leaf: AxisClass(
                 leaf,
                 leaf.size,
+                0 if leaf in self.system.vanishing else 1,
                 (*whole.get(leaf, ()), *anchors.get(leaf, ())),
                 elements.get(leaf, 0),
                 leaf in windowed,
@@ -285,7 +309,7 @@ class Analysis:
         for name in self.roots:
             axes = self.axes[name]
             if axes is not None:
-                count += int(np.prod([plan.size(axis) for axis in axes], dtype=np.int64))
+                count += multiply([plan.size(axis) for axis in axes])
         return count
 
     def find(self, anchor: Anchor) -> Sym:
@@ -306,6 +330,16 @@ class Analysis:
         return symbols[factor]
 
 
+def _sort_pieces(expr: Expr, solid: set[Sym], pieces: set[Sym]) -> None:
+    if isinstance(expr, Sym):
+        solid.add(expr)
+    elif isinstance(expr, Sum):
+        pieces.update(leaves(expr))
+    else:
+        for part in expr.parts:
+            _sort_pieces(part, solid, pieces)
+
+
 def subgraphs(node: ir.Node) -> Iterable[ir.Graph]:
     for attribute in node.attributes.values():
         if isinstance(attribute, ir.Attr):
@@ -315,14 +349,26 @@ def subgraphs(node: ir.Node) -> Iterable[ir.Graph]:
                 yield from attribute.as_graphs()
 
 
-def infer(case: Case) -> dict[str, tuple[int, ...]]:
-    """Declared static shapes: what is left to go by for values that were not recorded."""
-    found: dict[str, tuple[int, ...]] = {}
-    for node in case.model.graph:
-        for value in node.outputs:
-            if value.name and value.shape is not None and value.shape.is_static():
-                found[value.name] = tuple(value.shape.numpy())
-    return found
+@dataclass(frozen=True)
+class Expected:
+    """What a plan says about the values of the case made by it: good until that is recorded."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    arrays: Mapping[str, Array]
+
+
+_expected: weakref.WeakKeyDictionary[Case, Expected] = weakref.WeakKeyDictionary()
+
+
+def expect(case: Case, analysis: Analysis, plan: Plan) -> None:
+    """Remember the shapes, and the small integer vectors, that a planned case will have."""
+    shapes = {
+        name: tuple(map(plan.size, axes))
+        for name, axes in analysis.axes.items()
+        if axes is not None and name not in analysis.roots
+    }
+    arrays = {name: vector.array(plan.size) for name, vector in analysis.vectors.items()}
+    _expected[case] = Expected(shapes, arrays)
 
 
 _analyses: weakref.WeakKeyDictionary[Case, Analysis] = weakref.WeakKeyDictionary()

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxreduce.case import Case, InputValue
-from onnxreduce.dims.analysis import Analysis, IndexMend
+from onnxreduce.dims.analysis import Analysis, IndexMend, expect
 from onnxreduce.dims.expr import Expr, Sym
 from onnxreduce.dims.keep import Indices, keep
 from onnxreduce.dims.provenance import Edge
@@ -59,7 +59,9 @@ class _Emitter:
         self._mend_stored(contents)
         self._mend_attributes()
         self._declare()
-        return Case(self.model, self.inputs)
+        case = Case(self.model, self.inputs)
+        expect(case, self.analysis, self.plan)
+        return case
 
     def _sliced(self, root: Root) -> Array | None:
         """The content at the new sizes; ``None`` where it stays as it is."""
@@ -119,17 +121,20 @@ class _Emitter:
                     raise Conflict("a literal is needed with two values at once")
                 flat[at] = new
             for mend in indices.get(edge, ()):
-                self._remap(flat, mend.axis)
+                self._remap(flat, mend)
             versions[edge] = array
         return versions
 
     def _index_map(self, axis: Expr) -> Indices | None:
         return keep(axis, self.kept)
 
-    def _remap(self, flat: Array, axis: Expr) -> None:
+    def _remap(self, flat: Array, mend: IndexMend) -> None:
         """Kept indices follow; the others go to the next one that is kept."""
-        kept = self._index_map(axis)
+        axis, kept = mend.axis, self._index_map(mend.axis)
         assert kept is not None
+        if mend.counts:
+            flat[:] = np.minimum(flat, kept.size)
+            return
         old = flat.astype(np.int64)
         negative = old < 0
         new = np.minimum(np.searchsorted(np.sort(kept), old % max(axis.size, 1)), kept.size - 1)

@@ -27,11 +27,14 @@ class SizeMismatch(Exception):
 
 
 class Sym:
-    """A base symbol. `bound` is what unification found it to be."""
+    """A base symbol. `bound` is what unification found it to be; `slack` symbols are pieces that
+    no value has as an axis of its own (what a Slice leaves out), and may vanish."""
 
-    __slots__ = ("bound", "rigid", "serial", "size")
+    __slots__ = ("bound", "rigid", "serial", "settled", "size", "slack")
 
-    def __init__(self, serial: int, size: int, rigid: bool = False) -> None:
+    def __init__(self, serial: int, size: int, rigid: bool = False, slack: bool = False) -> None:
+        self.slack = slack
+        self.settled: Expr | None = None
         self.serial = serial
         self.size = size
         self.rigid = rigid
@@ -44,9 +47,10 @@ class Sym:
 class Prod:
     """An ordered, row-major product."""
 
-    __slots__ = ("parts", "size")
+    __slots__ = ("parts", "settled", "size")
 
     def __init__(self, parts: tuple[Expr, ...]) -> None:
+        self.settled: Expr | None = None
         self.parts = parts
         self.size: int = multiply([part.size for part in parts])
 
@@ -57,9 +61,10 @@ class Prod:
 class Sum:
     """An ordered sum: a concatenation of segments."""
 
-    __slots__ = ("parts", "size")
+    __slots__ = ("parts", "settled", "size")
 
     def __init__(self, parts: tuple[Expr, ...]) -> None:
+        self.settled: Expr | None = None
         self.parts = parts
         self.size: int = sum([part.size for part in parts])
 
@@ -98,19 +103,30 @@ def normal(expr: Expr) -> Expr:
             return expr
         expr.bound = normal(expr.bound)
         return expr.bound
+    if expr.settled is not None:
+        return expr.settled
     if all(isinstance(part, Sym) and part.bound is None for part in expr.parts):
         return expr
     return product(expr.parts) if isinstance(expr, Prod) else total(expr.parts)
 
 
+def settled(expr: Expr) -> Expr:
+    """`normal`, remembered: for when no more symbols will be bound."""
+    if expr.settled is None:
+        expr.settled = normal(expr)
+        expr.settled.settled = expr.settled
+    return expr.settled
+
+
 def leaves(expr: Expr) -> Iterator[Sym]:
     """The unbound symbols of an expression, left to right, repeats included."""
-    expr = normal(expr)
-    if isinstance(expr, Sym):
-        yield expr
-    else:
-        for part in expr.parts:
-            yield from leaves(part)
+    stack = [normal(expr)]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, Sym):
+            yield top
+        else:
+            stack.extend(reversed(top.parts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +150,11 @@ class Space:
             return UNIT
         self.count += 1
         return Sym(self.count, size, rigid or size == 0)
+
+    def slack(self, size: int) -> Expr:
+        """A piece of a sum that may vanish."""
+        self.count += 1
+        return Sym(self.count, size, rigid=size == 0, slack=size > 0)
 
     def freeze(self, expr: Expr) -> None:
         """The sizes of these symbols may not change."""
@@ -168,6 +189,7 @@ class Space:
         if isinstance(expr, Sym):
             if symbol.rigid:
                 symbol, expr = expr, symbol
+            expr.slack = expr.slack and symbol.slack
             symbol.bound = expr
             return
         if any(leaf is symbol for leaf in leaves(expr)):  # only where empty axes are about

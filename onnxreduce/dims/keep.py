@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from onnxreduce.dims.expr import Expr, Prod, Sum, Sym, leaves, normal
+from onnxreduce.dims.expr import Expr, Prod, Sum, Sym, leaves, settled
 
 Indices = npt.NDArray[np.int64]
 Kept = Mapping[Sym, Indices]
@@ -19,7 +19,7 @@ def keep(expr: Expr, kept: Kept) -> Indices | None:
 
     A product is raveled row-major, a sum offset by segment.
     """
-    expr = normal(expr)
+    expr = settled(expr)
     if not any(leaf in kept for leaf in leaves(expr)):
         return None
     return _indices(expr, kept)

@@ -76,8 +76,8 @@ class Vector:
     rank: int
     dtype: np.dtype[Any]
 
-    def array(self) -> Array:
-        flat = np.array([element.value for element in self.elements], self.dtype)
+    def array(self, size: Size) -> Array:
+        flat = np.array([element.at(size) for element in self.elements], self.dtype)
         return flat.reshape(()) if self.rank == 0 else flat
 
 

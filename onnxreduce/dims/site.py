@@ -119,6 +119,13 @@ class Site:
             self.analysis.anchor(("attribute", self.key, *anchor), expr)
         return expr
 
+    def slack(self, size: int, anchor: tuple[Any, ...] | None = None) -> Expr:
+        """A piece of a sum that may vanish."""
+        expr = self.analysis.space.slack(size)
+        if anchor is not None:
+            self.analysis.anchor(("attribute", self.key, *anchor), expr)
+        return expr
+
     def rigid(self, size: int) -> Expr:
         return self.analysis.space.fresh(size, rigid=True)
 
@@ -186,10 +193,10 @@ class Site:
         else:
             self.equal(axis, lambda size: int(element.at(size)), "computed size")
 
-    def clamp(self, i: int, axis: Expr) -> None:
-        """Input `i` holds indices into `axis`: follow the kept ones; freeze the axis when they are
-        computed."""
-        self.analysis.index_into(self.node, i, axis)
+    def clamp(self, i: int, axis: Expr, counts: bool = False) -> None:
+        """Input `i` holds indices into `axis` (or lengths along it): they follow what is kept. The
+        axis is frozen when they are computed."""
+        self.analysis.index_into(self.node, i, axis, counts)
 
     def fix(self, *inputs: int) -> None:
         """The axes of these inputs may not change."""

@@ -8,13 +8,17 @@ steps down, doubling while they work, are for parity and other multiples.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 Sizes = Generator[int, bool, int]
 """Yields a size, is sent whether it works, returns the smallest that was found to work."""
 
+PARITY = (1, 2)
+STRIDED = (1, 2, 4, 8)
+"""Steps for an axis that is strided over: what is odd behind it has a period of four before it."""
 
-def smallest(least: int, known: int) -> Sizes:
+
+def smallest(least: int, known: int, steps: Sequence[int] = PARITY) -> Sizes:
     """The smallest size in ``[least, known]`` that works; `known` does.
 
     Exact for thresholds, parity from a threshold on, and (non-)multiples of small numbers.
@@ -38,7 +42,7 @@ def smallest(least: int, known: int) -> Sizes:
             high = size
         else:
             low = size
-    return (yield from descend(least, high, answers))
+    return (yield from descend(least, high, steps, answers))
 
 
 def _round_middle(low: int, high: int) -> int:
@@ -54,13 +58,18 @@ def _round_middle(low: int, high: int) -> int:
     return min(fits or [-(-first // span) * span], key=lambda size: abs(size - middle))
 
 
-def descend(least: int, known: int, answers: dict[int, bool] | None = None) -> Sizes:
+def descend(
+    least: int,
+    known: int,
+    steps: Sequence[int] = PARITY,
+    answers: dict[int, bool] | None = None,
+) -> Sizes:
     """Step down from a size that works; a step doubles while it works."""
     answers = {} if answers is None else answers
     found = True
     while found:
         found = False
-        for step in _steps(known):
+        for step in _steps(known, steps):
             while known - step >= least:
                 if known - step not in answers:
                     answers[known - step] = yield known - step
@@ -72,6 +81,6 @@ def descend(least: int, known: int, answers: dict[int, bool] | None = None) -> S
     return known
 
 
-def _steps(size: int) -> list[int]:
-    """One and two for parity; a small divisor, for its multiples."""
-    return [1, 2, *(step for step in (3, 5, 6, 7) if size % step == 0 and step < size)]
+def _steps(size: int, steps: Sequence[int]) -> list[int]:
+    """The given steps, then small divisors of the size, for multiples."""
+    return [*steps, *(step for step in (3, 5, 6, 7) if size % step == 0 and step < size)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from onnxreduce.dims.expr import UNIT, Expr, Prod, Same, Sum, Sym, leaves, normal, product, total
+from onnxreduce.dims.expr import Expr, Prod, Same, Sum, Sym, leaves, settled
 from onnxreduce.edits import Conflict
 
 Size = Callable[[Expr], int]
@@ -46,20 +46,24 @@ class System:
 
     Attributes:
         driven: in topological order of the nodes.
-        capped: symbols on the axes of stored tensors, which can shrink but not grow.
+        weights: on how many axes of stored tensors a symbol is. These can shrink but not grow.
+        vanishing: symbols that may become zero.
+        filled: axes that these are part of, and that may not.
     """
 
     driven: list[Driven] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     same: list[Same] = field(default_factory=list)
-    capped: frozenset[Sym] = frozenset()
+    weights: dict[Sym, int] = field(default_factory=dict)
+    vanishing: frozenset[Sym] = frozenset()
+    filled: tuple[Expr, ...] = ()
 
-    def settle(self, capped: Iterable[Sym]) -> None:
+    def settle(self, weights: dict[Sym, int]) -> None:
         """Resolve every expression once, and find what each function reads."""
-        self.capped = frozenset(capped)
-        self.same = [Same(normal(s.left), normal(s.right)) for s in self.same]
+        self.weights = weights
+        self.same = [Same(settled(s.left), settled(s.right)) for s in self.same]
         for equation in self.driven:
-            equation.axis = normal(equation.axis)
+            equation.axis = settled(equation.axis)
             seen: dict[Sym, None] = {}
 
             def observe(expr: Expr, seen: dict[Sym, None] = seen) -> int:
@@ -81,15 +85,18 @@ class Plan:
         self.sizes = sizes
 
     def size(self, expr: Expr) -> int:
-        expr = normal(expr)
+        """The size of an expression in this plan."""
+        return self._size(expr.settled or settled(expr))
+
+    def _size(self, expr: Expr) -> int:
         if isinstance(expr, Sym):
             return self.sizes.get(expr, expr.size)
         if isinstance(expr, Prod):
             result = 1
             for part in expr.parts:
-                result *= self.size(part)
+                result *= self._size(part)
             return result
-        return sum(map(self.size, expr.parts))
+        return sum([self._size(part) for part in expr.parts])
 
     def changed(self) -> dict[Sym, int]:
         return {symbol: size for symbol, size in self.sizes.items() if size != symbol.size}
@@ -127,22 +134,24 @@ class _Solver:
                 break
         else:
             raise Conflict("sizes do not settle")
+        if any(self.plan.size(axis) < 1 for axis in self.system.filled):
+            raise Conflict("an axis would be empty")
         for check in self.system.checks:
             if not check.holds(self.plan.size):
                 raise Conflict(check.why)
         return self.plan
 
     def _allowed(self, symbol: Sym, size: int) -> bool:
-        if symbol.rigid or size < 1:
+        if symbol.rigid or size < (0 if symbol in self.system.vanishing else 1):
             return False
-        return size <= symbol.size or symbol not in self.system.capped
+        return size <= symbol.size or symbol not in self.system.weights
 
     def _drive(self, equation: Driven) -> None:
         want = equation.size(self.plan.size)
         have = self.plan.size(equation.axis)
         if want == have:
             return
-        if want >= 1 and self._move(equation.axis, want):
+        if want >= 0 and self._move(equation.axis, want):
             return
         if not self._pull(equation, have):
             raise Conflict(f"{equation.why}: {want} where {have} is needed")
@@ -163,17 +172,27 @@ class _Solver:
             self.plan.sizes[expr] = want
             self.moved.add(expr)
             return True
-        for part in sorted(expr.parts, key=self._reluctance):
-            size, whole = self.plan.size(part), self.plan.size(expr)
+        whole = self.plan.size(expr)
+        for part in self._preferred(expr.parts, grow=want > whole):
+            size = self.plan.size(part)
             if isinstance(expr, Sum):
-                if want > whole - size and self._move(part, want - whole + size):
+                if want >= whole - size and self._move(part, want - whole + size):
                     return True
             elif size and want % (rest := whole // size) == 0 and self._move(part, want // rest):
                 return True
         return False
 
-    def _reluctance(self, part: Expr) -> tuple[bool, int]:
-        return (part not in self.system.followers, -self.plan.size(part))
+    def _preferred(self, parts: tuple[Expr, ...], grow: bool) -> list[Expr]:
+        """Driven symbols first; to grow, what the fewest stored axes are made of; to shrink, what
+        the most are."""
+        heavy = self.system.weights
+        sign = 1 if grow else -1
+
+        def reluctance(part: Expr) -> tuple[bool, int, int]:
+            weight = max((heavy.get(leaf, 0) for leaf in leaves(part)), default=0)
+            return part not in self.system.followers, sign * weight, -self.plan.size(part)
+
+        return sorted(parts, key=reluctance)
 
     def _pull(self, equation: Driven, have: int) -> bool:
         """Change something that a function reads so that it gives `have` again."""
@@ -195,18 +214,3 @@ class _Solver:
 def order(symbols: Iterable[Sym]) -> Sequence[Sym]:
     """A fixed order: the largest first, then the oldest."""
     return sorted(symbols, key=lambda symbol: (-symbol.size, symbol.serial))
-
-
-__all__ = [
-    "UNIT",
-    "Check",
-    "Driven",
-    "Plan",
-    "Size",
-    "SizeFn",
-    "System",
-    "order",
-    "product",
-    "solve",
-    "total",
-]

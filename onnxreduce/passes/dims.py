@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from onnxreduce.case import Case
 from onnxreduce.dims import Analysis, AxisClass, Change, Resize, analyse
 from onnxreduce.dims.analysis import Anchor
-from onnxreduce.dims.sizes import Sizes, descend, smallest
+from onnxreduce.dims.sizes import PARITY, STRIDED, Sizes, descend, smallest
 from onnxreduce.dims.solve import Plan
 from onnxreduce.edits import Conflict, Proposals
 
@@ -91,7 +91,7 @@ class _Search:
             return False
         if chosen and not plan.changed():
             return False
-        return self._weight(plan) < self._weight(self.analysis.plan({}))
+        return self._weight(plan) < self._weight(Plan({}))
 
     def _weight(self, plan: Plan) -> tuple[int, int]:
         """Stored elements, then the sum of the free sizes (kernels that nothing stores)."""
@@ -135,7 +135,7 @@ class _Search:
         present = [entry for entry in map(self._entry, anchors) if entry is not None]
         if not present:
             return None
-        sizes = {entry.anchor: 1 for entry in present}
+        sizes = {entry.anchor: entry.least for entry in present}
         if not self._feasible(sizes):
             for entry in present:
                 if entry.windowed:
@@ -163,7 +163,7 @@ class _Search:
 
     def _floor(self, entry: AxisClass) -> int:
         """The least size that is possible while the others stay."""
-        for size in range(1, entry.size):
+        for size in range(entry.least, entry.size):
             if self._possible(entry, size):
                 return size
         return entry.size
@@ -183,13 +183,16 @@ class _Search:
 
     # --- one by one ------------------------------------------------------------------------------
 
-    def each(self, strategy: Callable[[int, int], Sizes]) -> Step:
+    def each(self, strategy: Callable[[int, int, Sequence[int]], Sizes]) -> Step:
         """The smallest size of every class, the largest first."""
         some = False
         for anchor in [entry.anchor for entry in self.classes()]:
             entry = self._entry(anchor)
             if entry is not None:
-                some = (yield from self._one(entry, strategy(1, entry.size))) or some
+                steps = STRIDED if entry.windowed else PARITY
+                some = (
+                    yield from self._one(entry, strategy(entry.least, entry.size, steps))
+                ) or some
         return some
 
     def _one(self, entry: AxisClass, sizes: Sizes) -> Step:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnxreduce.dims.expr import UNIT, Expr, product, total
+from onnxreduce.dims.expr import UNIT, Axes, Expr, product, total
 from onnxreduce.dims.provenance import Element
 from onnxreduce.dims.rules import rule
 from onnxreduce.dims.site import Site, Unruly
@@ -23,15 +23,18 @@ def flatten(n: Site) -> None:
 
 @rule("Concat")
 def concat(n: Site) -> None:
-    inputs = [n.ax(i) for i in range(n.arity)]
-    at = n.axis("axis", 1)
+    n.out(joined(n, [n.ax(i) for i in range(n.arity)]))
+
+
+def joined(n: Site, inputs: list[Axes]) -> Axes:
+    """Concatenation along the axis attribute."""
     first = inputs[0]
+    at = n.axis("axis", 1, len(first))
     for other in inputs[1:]:
         n.match(first[:at], other[:at])
         n.match(first[at + 1 :], other[at + 1 :])
     parts = [axes[at] for axes in inputs if axes[at].size]
-    joined = total(parts) if parts else first[at]
-    n.out((*first[:at], joined, *first[at + 1 :]))
+    return (*first[:at], total(parts) if parts else first[at], *first[at + 1 :])
 
 
 @rule("Reshape")
