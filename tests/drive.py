@@ -33,12 +33,14 @@ class PassStage:
     def name(self) -> str:
         return str(self.module.NAME)
 
+    @property
+    def records(self) -> bool:
+        return bool(getattr(self.module, "RECORDS", False))
+
     def wanted(self, case: Case) -> bool:
         return True
 
     def edits(self, case: Case) -> Proposals:
-        if getattr(self.module, "RECORDS", False):
-            case = case.with_recording(record(case))
         return self.module.edits(case)
 
 
@@ -64,6 +66,9 @@ class Run:
 
     def accepted(self, question: Question, verdict: Verdict) -> None:
         self.steps.append(question.edit)
+
+    def recorded(self, case: Case) -> Case:
+        return case.with_recording(record(case))
 
     def _judge(self, case: Case) -> Verdict:
         if not valid(case):

@@ -221,15 +221,40 @@ class Draft:
         self.model.graph.initializers.pop(name, None)
         self.inputs.pop(name, None)
 
+    def names(self, without: ir.Graph | None = None) -> set[str]:
+        """The names of all values, of bodies too, but for those of one graph."""
+        graphs = [graph for graph in self._graphs() if graph is not without]
+        held = [v for g in graphs for v in (*g.inputs, *g.initializers.values())]
+        held += [value for graph in graphs for node in graph for value in node.outputs]
+        return {value.name for value in held if value.name}
+
     def unused_name(self, wish: str) -> str:
-        taken = {v.name for g in self._graphs() for n in g for v in n.outputs}
-        for graph in self._graphs():
-            taken |= {value.name for value in graph.inputs} | set(graph.initializers)
+        """`wish`, with a number where that name is taken."""
+        taken = self.names()
         number, name = 0, wish
         while name in taken:
             number += 1
             name = f"{wish}_{number}"
         return name
+
+    def holds_initializers(self, graph: ir.Graph) -> bool:
+        """Functions hold none, and bodies only from IR version 4 on."""
+        if any(graph is function.graph for function in self.model.functions.values()):
+            return False
+        return graph is self.model.graph or self.model.ir_version >= 4
+
+    def add_initializer(self, value: ir.Value, graph: ir.Graph) -> None:
+        """Register an initializer with a graph.
+
+        Raises:
+            Conflict: the graph cannot hold one.
+        """
+        if not self.holds_initializers(graph):
+            raise Conflict("the graph holds no initializers")
+        graph.register_initializer(value)
+        if self.model.ir_version < 4:
+            # Up to IR version 3 every initializer is a graph input with a default.
+            graph.inputs.append(value)
 
     def to_initializer(
         self, value: ir.Value, tensor: ir.TensorProtocol, graph: ir.Graph
@@ -239,10 +264,8 @@ class Draft:
         Raises:
             Conflict: the graph cannot hold an initializer.
         """
-        if graph is not self.model.graph and (self.model.ir_version or 0) < 4:
-            raise Conflict("bodies hold no initializers before IR version 4")
-        if any(graph is function.graph for function in self.model.functions.values()):
-            raise Conflict("functions hold no initializers")
+        if not self.holds_initializers(graph):
+            raise Conflict("the graph holds no initializers")
         name = str(value.name)
         made = initializer(name, tensor)
         output = value.is_graph_output()
@@ -258,10 +281,7 @@ class Draft:
         value.name = None
         if producer is not None and _unused(producer):
             detach(producer)
-        graph.register_initializer(made)
-        if (self.model.ir_version or 0) < 4:
-            # Up to IR version 3 every initializer is a graph input with a default.
-            graph.inputs.append(made)
+        self.add_initializer(made, graph)
         return made
 
 
