@@ -126,12 +126,23 @@ def nbytes(dtype: ir.DataType, count: int) -> int:
     return (count * dtype.bitwidth + 7) // 8
 
 
+_FIELDS = {
+    ir.DataType.FLOAT: "float_data",
+    ir.DataType.COMPLEX64: "float_data",
+    ir.DataType.DOUBLE: "double_data",
+    ir.DataType.COMPLEX128: "double_data",
+    ir.DataType.INT64: "int64_data",
+    ir.DataType.UINT32: "uint64_data",
+    ir.DataType.UINT64: "uint64_data",
+}
+
+
 def _typed_count(tensor: onnx.TensorProto, dtype: ir.DataType, count: int) -> tuple[int, int, str]:
-    fields = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
-    held = sum(len(getattr(tensor, field)) for field in fields)
+    """Numbers held and numbers wanted, in the field that the type's numbers belong into."""
+    held = len(getattr(tensor, _FIELDS.get(dtype, "int32_data")))
     if dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
         return held, 2 * count, "numbers"
-    if dtype.bitwidth < 8 and dtype.bitwidth != 6:
+    if dtype.bitwidth in (2, 4):
         return held, nbytes(dtype, count), "numbers"
     return held, count, "numbers"
 

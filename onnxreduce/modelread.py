@@ -17,7 +17,7 @@ from onnx_ir import serde
 
 from onnxreduce.errors import UsageError
 from onnxreduce.modelcheck import FileSpan, all_graphs, all_tensors, check_model, check_tensor
-from onnxreduce.proto import PROTOBUF_LIMIT, TRAINING_INFO
+from onnxreduce.proto import PROTOBUF_LIMIT, TRAINING_INFO, skeleton
 from onnxreduce.tensors import SparseInitializer, graphs, nested
 
 EXTERNAL = "onnxreduce.external"
@@ -47,11 +47,12 @@ def load_model(path: Path | str) -> ir.Model:
     try:
         model = serde.deserialize_model(proto)
         _settle(model, held, mapped)
-    except (serde.SerdeError, ValueError, TypeError, NotImplementedError) as error:
-        raise UsageError(f"{path} cannot be read: {_root_cause(error)}") from error
+        _sort(path, model)
+        skeleton(model.clone())  # what cannot be written again (bad UTF-8, say) shows now
+    except (serde.SerdeError, ValueError, TypeError, KeyError, RuntimeError) as error:
+        raise UsageError(f"{path} cannot be read: {_reason(error)}") from error
     if "ai.onnx" in model.opset_imports and "" not in model.opset_imports:
         model.opset_imports[""] = model.opset_imports.pop("ai.onnx")
-    _sort(path, model)
     meta = model.graph.meta
     meta[SOURCE] = str(path.resolve())
     if mapped:
@@ -83,15 +84,22 @@ def _read_proto(path: Path) -> onnx.ModelProto:
     return proto
 
 
-def _root_cause(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
-    return str(error).split("\n")[0]
+    if isinstance(error, NotImplementedError):
+        # The one thing that onnx_ir cannot hold, once sparse tensors are out of the way.
+        return "it uses map types; export classifiers without ZipMap"
+    return str(error).split("\n")[0][:200]
 
 
 def _hold_sparse(path: Path, proto: onnx.ModelProto) -> list[onnx.SparseTensorProto]:
     """Take the sparse tensors out of a message, leaving marked dense ones in their place."""
     held: list[onnx.SparseTensorProto] = []
+
+    for tensor in all_tensors(proto):
+        if mark := _mark(tensor):
+            raise UsageError(f"{path}: tensor {tensor.name!r} bears a reserved mark {mark!r}")
 
     def stand_in(into: onnx.TensorProto, sparse: onnx.SparseTensorProto) -> None:
         for part in (sparse.values, sparse.indices):
