@@ -9,6 +9,7 @@ from functools import cached_property
 from math import prod as multiply
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from onnxreduce.case import Case

@@ -164,7 +164,7 @@ def range_(n: Site) -> None:
 
 
 def _count(size: Size, start: Element, limit: Element, delta: Element) -> int:
-    return max(0, int(ceil((limit.at(size) - start.at(size)) / delta.at(size))))
+    return max(0, ceil((limit.at(size) - start.at(size)) / delta.at(size)))
 
 
 @rule("Shape", "Size")
