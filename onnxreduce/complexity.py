@@ -52,7 +52,9 @@ def array_complexity(array: Array) -> int:
 @functools.lru_cache(maxsize=65536)
 def number_complexity(number: float) -> int:
     """The complexity of one number; a float is taken as the float32 that an attribute holds."""
-    return int(_digits(np.array([number], np.float32 if isinstance(number, float) else None))[0])
+    return 2 * int(
+        _digits(np.array([number], np.float32 if isinstance(number, float) else None))[0]
+    )
 
 
 def _complexity(array: Array) -> int:
@@ -60,7 +62,7 @@ def _complexity(array: Array) -> int:
         return 0
     flat = array.reshape(-1)
     if flat.dtype.kind in "OSUT":
-        return sum(len(item) for item in flat[:COUNTED].tolist())
+        return 2 * sum(len(item) for item in flat[:COUNTED].tolist())
     counted = flat if flat.size <= COUNTED else flat[:: math.ceil(flat.size / COUNTED)]
     nonzero = int(np.count_nonzero(counted)) * flat.size // counted.size
     sample = flat if flat.size <= SAMPLE else flat[:: math.ceil(flat.size / SAMPLE)]
@@ -69,8 +71,9 @@ def _complexity(array: Array) -> int:
     total = int(digits.sum())
     if sample.size < flat.size and shown:
         total = nonzero * total // shown
-    # Fewer distinct values are easier to write, as in a constant fill.
-    return total + _distinct(sample)
+    # Fewer distinct values are easier to write, as in a constant fill. They weigh less than any
+    # digit: zeroing one of many equal elements adds a distinct value, and is still simpler.
+    return 2 * total + _distinct(sample)
 
 
 def _distinct(sample: Array) -> int:
@@ -93,10 +96,11 @@ def _digits(flat: Array) -> Array:
     magnitude = np.where(finite, np.abs(exact), 0.0)
     exponent = np.floor(np.log10(np.where(magnitude > 0, magnitude, 1.0)))
     significant = _significant(wide, magnitude, exponent)
-    whole = (magnitude == np.floor(magnitude)) & (magnitude < 1e7)
-    short = np.where(magnitude == 1, 1, 2 + exponent.astype(np.int64))
-    marks = 3 + np.where((exponent < -4) | (exponent > 6), 3, 0)
-    cost = np.where(whole, short, significant + marks) + (exact < 0)
+    whole = magnitude == np.floor(magnitude)
+    trailing_zeros = exponent >= significant
+    short = 1 + significant + trailing_zeros + np.maximum(exponent, 0) // 8
+    decimal = significant + 3 + np.where(exponent < -4, 3, 0)
+    cost = np.where(magnitude == 1, 1, np.where(whole, short, decimal)) + (exact < 0)
     cost = np.where(magnitude == 0, 0, cost)
     return np.where(finite, cost, 4).astype(np.int64)
 
