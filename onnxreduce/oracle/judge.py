@@ -300,11 +300,11 @@ def _unusable(error: WorkerError) -> UsageError:
 
 def _not_interesting(exam: _Exam) -> NotInteresting:
     verdict = exam.given[-1]
+    count = f" in {len(exam.given)} tries" if len(exam.given) > 2 else ""
     said = f" ({verdict.detail})" if verdict.detail else ""
-    count = f"in {len(exam.given)} tries " if len(exam.given) > 2 else ""
     return NotInteresting(
-        f"the oracle does not find the original interesting {count}{said}".rstrip()
-        + ": check the oracle's settings, the inputs and the versions, or try it by hand"
+        f"the oracle does not find the original interesting{count}{said}: "
+        "check its settings, the inputs and the versions, or try it by hand"
     )
 
 
