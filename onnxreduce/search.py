@@ -36,6 +36,9 @@ TICKS = 32
 FAR = 0.02
 """The prior weight of needed items that are anywhere, against those that are close together."""
 
+EDGE = 0.08
+"""The prior weight of a run that touches a given end: first and last items are special."""
+
 OPEN = 0.1
 """A guess that is less likely than this to be right is not worth a question."""
 
@@ -55,16 +58,16 @@ def window(
     """Narrows to the shortest run of consecutive items that is still accepted.
 
     The belief is over where the needed run starts and ends: runs of length L weigh ``1 / L**2``,
-    with a little for any length. Halves come first, so one item among n takes about ``log2 n``
-    questions; a run that straddles the middle is found by the same rule, and so are two items
-    far apart (the run between them, in about ``2 log2 n``). Stops at `until` items, or when both
-    ends were shown to be needed.
+    with a little more for any length, and for runs at either end. Halves come first, so one item
+    among n takes about ``log2 n`` questions; a run that straddles the middle is found by the same
+    rule, and so are two items far apart (the run between them, in about ``2 log2 n``). Stops at
+    `until` items, or when both ends were shown to be needed.
     """
-    mass = _masses(len(items))
+    prior = _Runs(len(items))
     low, high = 0, len(items)
     refused: list[tuple[int, int]] = []
     while high - low > max(1, until):
-        question = _most_open(low, high, refused, mass)
+        question = _most_open(low, high, refused, prior)
         if question is None:
             break
         start, end = question
@@ -75,48 +78,67 @@ def window(
     return list(items[low:high])
 
 
-def _masses(count: int) -> list[float]:
-    """``masses[n]``: the prior of all runs that lie within n consecutive items."""
-    masses, runs = [0.0], 0.0
-    for length in range(1, count + 1):
-        runs += length**-2 + FAR / count
-        masses.append(masses[-1] + runs)
-    return masses
+class _Runs:
+    """The prior over the runs [start, end) among `count` items that may be just what is needed."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._within = [0.0]  # the weight of all runs within so many consecutive items
+        self._from_end = [0.0]  # of all runs up to so many items that touch a given end
+        for length in range(1, count + 1):
+            self._from_end.append(self._from_end[-1] + length**-2 + FAR / count)
+            self._within.append(self._within[-1] + self._from_end[-1])
+        scale = EDGE * self._within[-1] / (self._from_end[-1] or 1.0)
+        self._from_end = [scale * weight for weight in self._from_end]
+
+    def weight(self, start: int, stop: int, first: int, last: int) -> float:
+        """Of the runs that start in [start, stop) and end in (first, last]."""
+        total = self._inside(last - start) - self._inside(last - stop)
+        total += self._inside(first - stop) - self._inside(first - start)
+        if start == 0:
+            total += self._from_end[last] - self._from_end[first]
+        if last == self._count:
+            total += self._from_end[last - start] - self._from_end[last - stop]
+        return total
+
+    def _inside(self, length: int) -> float:
+        return self._within[length] if length > 0 else 0.0
 
 
 def _most_open(
-    low: int, high: int, refused: Sequence[tuple[int, int]], mass: Sequence[float]
+    low: int, high: int, refused: Sequence[tuple[int, int]], prior: _Runs
 ) -> tuple[int, int] | None:
     """The run within [low, high) that holds the needed one with a chance nearest to a half."""
-    length = high - low
-    steps = {length * k // TICKS for k in range(TICKS + 1)} | _powers(length)
-    ends = {low + step for step in steps} | {high - step for step in steps}
-    ends.update(place for run in refused for place in run if low <= place <= high)
-    ticks = sorted(ends)
+    ticks = _ticks(low, high, refused)
     last = len(ticks) - 1
     # A run that ends at ticks[s] or before and starts at first[s] or after was refused.
-    first = [min((i for i, j in refused if ticks[s] <= j), default=high) for s in range(last + 1)]
-    above = [0.0] * (last + 1)
+    first = [min((i for i, j in refused if tick <= j), default=high) for tick in ticks]
     found: list[tuple[float, int, int]] = []
+    below = [0.0] * (last + 1)
     for r in range(last - 1, -1, -1):
         row = [0.0] * (last + 1)
         for s in range(r + 1, last + 1):
-            cell = 0.0
+            chance = below[s] + row[s - 1] - below[s - 1]
             if ticks[r] < first[s]:
-                cell = mass[ticks[s] - ticks[r]] - mass[ticks[s] - ticks[r + 1]]
-                if s - 1 > r:
-                    cell += mass[ticks[s - 1] - ticks[r + 1]]
-                    cell -= mass[ticks[s - 1] - ticks[r]]
-            row[s] = cell + above[s] + row[s - 1] - (above[s - 1] if s - 1 > r else 0.0)
-            found.append((row[s], ticks[r], ticks[s]))
-        above = row
-    total = above[last]
+                chance += prior.weight(ticks[r], ticks[r + 1], ticks[s - 1], ticks[s])
+            row[s] = chance
+            found.append((chance, ticks[r], ticks[s]))
+        below = row
+    total = below[last]
     worth = [
         (round(abs(chance / total - 0.5), 2), end - start, start, end)
         for chance, start, end in found
-        if end - start < length and chance > OPEN * total
+        if end - start < high - low and chance > OPEN * total
     ]
     return min(worth)[2:] if worth else None
+
+
+def _ticks(low: int, high: int, refused: Sequence[tuple[int, int]]) -> list[int]:
+    """Places where a run may be said to start or end: evenly spread, finer towards both ends."""
+    length = high - low
+    steps = {length * k // TICKS for k in range(TICKS + 1)} | _powers(length)
+    ticks = {low + step for step in steps} | {high - step for step in steps}
+    return sorted(ticks.union(place for run in refused for place in run if low <= place <= high))
 
 
 def _powers(below: int) -> set[int]:
