@@ -41,11 +41,13 @@ class Evaluator:
             ``None`` when the node cannot be evaluated, or makes something else than tensors.
         """
         if main and self._recording is not None:
-            recorded = [self._recording.get(v.name) if v.name else None for v in node.outputs]
-            if all(
-                x is not None or not v.name for x, v in zip(recorded, node.outputs, strict=True)
-            ):
-                return recorded if _holdable(recorded) else None
+            named = [value for value in node.outputs if value.name]
+            recorded = {v: self._recording.get(str(v.name)) for v in named}
+            held = [
+                x if isinstance(x := recorded.get(v), np.ndarray) else None for v in node.outputs
+            ]
+            if all(isinstance(x, np.ndarray) for x in recorded.values()):
+                return held if _holdable(held) else None
         if any(True for _ in bodies(node)):
             return None
         arguments = [None if value is None else self._value(value) for value in node.inputs]

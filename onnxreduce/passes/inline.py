@@ -196,7 +196,8 @@ def _known(case: Case, value: ir.Value) -> Array | None:
     tensor = ir.convenience.get_const_tensor(value)
     if tensor is not None:
         return tensor.numpy()
-    return case.recording.get(name) if case.recording is not None else None
+    recorded = case.recording.get(name) if case.recording is not None else None
+    return recorded if isinstance(recorded, np.ndarray) else None
 
 
 # --- moving a body ------------------------------------------------------------------------------
