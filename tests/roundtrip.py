@@ -66,7 +66,15 @@ def _normalise_tensor(tensor: onnx.TensorProto) -> None:
 
 
 def _drop_empty(message: object) -> None:
-    for field in ("name", "domain", "doc_string", "overload", "producer_name", "producer_version"):
+    for field in (
+        "name",
+        "domain",
+        "doc_string",
+        "overload",
+        "producer_name",
+        "producer_version",
+        "model_version",
+    ):
         if hasattr(message, field) and not getattr(message, field):
             message.ClearField(field)  # type: ignore[attr-defined]
 
