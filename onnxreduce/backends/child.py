@@ -32,10 +32,6 @@ class Child:
         self._timeout = timeout
         self._worker = Worker(python)
 
-    @property
-    def running(self) -> bool:
-        return self._worker.pid is not None
-
     def call(self, target: str, *args: Any) -> Any:
         """`Worker.call`.
 

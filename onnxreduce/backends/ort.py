@@ -41,10 +41,10 @@ class Runner(Protocol):
 
     def version(self) -> str: ...
     def providers(self) -> list[str]: ...
-    def run(self, model: str, feeds: dict[str, Any]) -> dict[str, Any]: ...
+    def run(self, model: str, feeds: dict[str, Any], keep: bool) -> dict[str, Any]: ...
     def timed(self, model: str, feeds: dict[str, Any], repeats: int) -> list[float]: ...
     def save_optimized(self, model: str, path: str) -> None: ...
-    def forget(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class OrtBackend(Backend):
@@ -82,19 +82,15 @@ class OrtBackend(Backend):
         return f"{self.name} ({self.version()}, {', '.join(self._providers())})"
 
     def run(self, model_path: str, inputs: Mapping[str, Value]) -> dict[str, Value]:
-        try:
-            return self._run(model_path, inputs)
-        finally:
-            self._forget()
+        return self._run(model_path, inputs, keep=False)
 
     def run_batch(self, jobs: Sequence[Job]) -> list[dict[str, Value] | BackendError]:
         results: list[dict[str, Value] | BackendError] = []
-        for model_path, inputs in jobs:
+        for index, (model_path, inputs) in enumerate(jobs, 1):
             try:
-                results.append(self._run(model_path, inputs))
+                results.append(self._run(model_path, inputs, keep=index < len(jobs)))
             except BackendError as error:
                 results.append(error)
-        self._forget()
         return results
 
     def run_all(self, model_path: str, inputs: Mapping[str, Value]) -> dict[str, Value]:
@@ -118,18 +114,12 @@ class OrtBackend(Backend):
             self._runner.save_optimized(model_path, target)
 
     def close(self) -> None:
-        self._runner.forget()
-        if isinstance(self._runner, ForeignRunner):
-            self._runner.python.close()
+        self._runner.close()
 
-    def _run(self, model_path: str, inputs: Mapping[str, Value]) -> dict[str, Value]:
+    def _run(self, model_path: str, inputs: Mapping[str, Value], keep: bool) -> dict[str, Value]:
         with _translated():
-            outputs = self._runner.run(model_path, _feeds(inputs))
+            outputs = self._runner.run(model_path, _feeds(inputs), keep)
         return {name: _rich(value) for name, value in outputs.items()}
-
-    def _forget(self) -> None:
-        with _translated():
-            self._runner.forget()
 
     def _start(self) -> Runner:
         options = self._session_options()
@@ -186,7 +176,7 @@ class ForeignRunner:
     """A `Runner` of another interpreter."""
 
     def __init__(self, python: Child, options: dict[str, Any]) -> None:
-        self.python = python
+        self._python = python
         self._options = options
 
     def version(self) -> str:
@@ -195,8 +185,8 @@ class ForeignRunner:
     def providers(self) -> list[str]:
         return list(self._call("providers"))
 
-    def run(self, model: str, feeds: dict[str, Any]) -> dict[str, Any]:
-        return dict(self._call("run", str(Path(model).resolve()), feeds))
+    def run(self, model: str, feeds: dict[str, Any], keep: bool) -> dict[str, Any]:
+        return dict(self._call("run", str(Path(model).resolve()), feeds, keep))
 
     def timed(self, model: str, feeds: dict[str, Any], repeats: int) -> list[float]:
         return list(self._call("timed", str(Path(model).resolve()), feeds, repeats))
@@ -204,13 +194,12 @@ class ForeignRunner:
     def save_optimized(self, model: str, path: str) -> None:
         self._call("save_optimized", str(Path(model).resolve()), str(Path(path).resolve()))
 
-    def forget(self) -> None:
-        if self.python.running:
-            self._call("forget")
+    def close(self) -> None:
+        self._python.close()
 
     def _call(self, method: str, *args: Any) -> Any:
         packed = [ort_session.pack(argument) for argument in args]
-        reply = self.python.call(f"{ort_session.__file__}:call", self._options, method, *packed)
+        reply = self._python.call(f"{ort_session.__file__}:call", self._options, method, *packed)
         if reply[0] == "failure":
             raise ort_session.Failure(reply[1], reply[2])
         return ort_session.unpack(reply[1])

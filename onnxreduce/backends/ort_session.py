@@ -63,13 +63,19 @@ class Runner:
     def providers(self) -> list[str]:
         return list(onnxruntime.get_available_providers())
 
-    def run(self, model: str, feeds: dict[str, Any]) -> dict[str, Any]:
+    def run(self, model: str, feeds: dict[str, Any], keep: bool = False) -> dict[str, Any]:
         """Outputs by name: arrays, `Bits`, lists of them for sequences, None.
+
+        With `keep` the session stays open for the next run of the same model.
 
         Raises:
             Failure: the model is refused, or fails.
         """
-        return self._run(self._open(model), feeds)
+        try:
+            return self._run(self._open(model), feeds)
+        finally:
+            if not keep:
+                self.close()
 
     def timed(self, model: str, feeds: dict[str, Any], repeats: int) -> list[float]:
         """Seconds of each run in a warm session."""
@@ -86,15 +92,15 @@ class Runner:
         """Write the model as the session holds it after its rewrites."""
         self._create(model, path)
 
-    def forget(self) -> None:
-        """Close the session that is kept."""
+    def close(self) -> None:
+        """Let go of the session that is kept."""
         self._session = self._key = None
 
     def _open(self, model: str) -> Any:
         stat = Path(model).stat()
         key = (model, stat.st_mtime_ns, stat.st_size, stat.st_ino)
         if self._session is None or key != self._key:
-            self.forget()
+            self.close()
             self._session, self._key = self._create(model), key
         return self._session
 

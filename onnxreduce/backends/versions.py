@@ -2,12 +2,13 @@
 
 uv makes them where it is installed (it also finds or fetches a fitting Python); else venv and
 pip with the Python that runs now. Which files are installed, and that they are what the index
-says, is the installer's business. An environment is made under another name and renamed when it
-is whole, so a half-made one is never used; a lock keeps two makers of the same one apart.
+says, is the installer's business. An environment carries a mark once it is whole, so a half-made
+one is never used; a lock keeps two makers of the same one apart.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -18,6 +19,9 @@ from pathlib import Path
 from onnxreduce.backends.base import BackendError, Info
 from onnxreduce.backends.cache import cache_home, locked
 from onnxreduce.errors import UsageError
+
+WHOLE = "onnxreduce-complete"
+"""The mark: a file in the environment's folder."""
 
 NUMPY_2 = (1, 19)
 """The first onnxruntime built for numpy 2; older ones do not say that they need numpy 1."""
@@ -61,15 +65,18 @@ def environment(name: str, packages: list[str], newest: str | None = None) -> Pa
     folder = home / tag
     python = folder / "bin" / "python"
     with locked(home / f"{tag}.lock"):
-        if not python.exists():
+        if not (folder / WHOLE).exists():
             shutil.rmtree(folder, ignore_errors=True)
             _make(folder, packages, newest)
+            (folder / WHOLE).touch()
     return python
 
 
 def _make(folder: Path, packages: list[str], newest: str | None) -> None:
     print(f"onnxreduce: making {folder} with {' '.join(packages)} ...", file=sys.stderr)
     uv = shutil.which("uv")
+    # The pip of this interpreter can install into another; a pip of its own takes seconds to make.
+    ours = importlib.util.find_spec("pip") is not None
     try:
         if uv:
             here = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -77,9 +84,13 @@ def _make(folder: Path, packages: list[str], newest: str | None) -> None:
             _run([uv, "venv", "--quiet", "--python", wanted, str(folder)])
             _run([uv, "pip", "install", "--quiet", "--python", str(folder), *packages])
         else:
-            _run([sys.executable, "-m", "venv", str(folder)])
-            pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
-            _run([*pip, "install", "--quiet", "--only-binary", ":all:", *packages])
+            _run([sys.executable, "-m", "venv", *(["--without-pip"] if ours else []), str(folder)])
+            python = str(folder / "bin" / "python")
+            pip = (
+                [sys.executable, "-m", "pip", "--python", python] if ours else [python, "-m", "pip"]
+            )
+            pip += ["--disable-pip-version-check", "install", "--quiet", "--only-binary", ":all:"]
+            _run([*pip, *packages])
     except subprocess.CalledProcessError as error:
         shutil.rmtree(folder, ignore_errors=True)
         hint = "" if uv else "; uv, where installed, can fetch an older Python"
@@ -112,11 +123,11 @@ def _reason(text: str) -> str:
 
 def probe_versions() -> list[Info]:
     """Whether environments can be made, and those that there are."""
-    made = sorted((cache_home() / "environments").glob("onnxruntime-*/bin/python"))
-    names = [python.parent.parent.name.rpartition("-py")[0] for python in made]
+    made = sorted((cache_home() / "environments").glob(f"onnxruntime-*/{WHOLE}"))
+    names = [mark.parent.name.rpartition("-py")[0] for mark in made]
     versions = [name.rpartition("-")[2] for name in names]
     maker = "uv" if shutil.which("uv") else "venv and pip"
-    if maker != "uv" and not _has_venv():
+    if maker != "uv" and not _has_pip():
         return [
             Info(
                 "ort@VERSION",
@@ -128,7 +139,5 @@ def probe_versions() -> list[Info]:
     return [Info("ort@VERSION", "any with a wheel", f"environments made with {maker}{ready}")]
 
 
-def _has_venv() -> bool:
-    import importlib.util
-
-    return all(importlib.util.find_spec(name) for name in ("venv", "ensurepip"))
+def _has_pip() -> bool:
+    return any(importlib.util.find_spec(name) for name in ("pip", "ensurepip"))
