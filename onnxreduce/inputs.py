@@ -286,9 +286,10 @@ def check_inputs(model: ir.Model, inputs: Mapping[str, InputValue]) -> None:
     known = {value.name or "": value for value in model.graph.inputs}
     for name in inputs:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; it has {_listing(known)}"
-            raise UsageError(f"the model has no input {name!r}{hint}")
+            folded = {other.casefold(): other for other in known}
+            near = difflib.get_close_matches(name.casefold(), folded, n=1)
+            hint = f"did you mean {folded[near[0]]!r}?" if near else f"it has {_listing(known)}"
+            raise UsageError(f"the model has no input {name!r}; {hint}")
     for value in declared_inputs(model):
         name = value.name or ""
         if name not in inputs:
