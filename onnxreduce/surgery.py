@@ -174,7 +174,10 @@ def used_output(known: Index, key: NodeKey) -> str | None:
 
 
 def same_kind(case: Case, first: str, second: str) -> bool:
-    """Whether two values are tensors of one type and shape, by recording or else by inference."""
+    """Whether two values are tensors of one type and shape, by recording or else by inference.
+
+    Sequences are of one kind when their types are equal.
+    """
     sizes = [_recorded_kind(case, name) for name in (first, second)]
     if None not in sizes:
         return sizes[0] == sizes[1]
@@ -327,9 +330,11 @@ def _recorded_kind(case: Case, name: str) -> tuple[object, tuple[int, ...]] | No
 
 
 def _equal_types(first: ValueType | None, second: ValueType | None) -> bool:
-    if first is None or second is None or first.shape is None or second.shape is None:
+    if first is None or second is None or first.type != second.type:
         return False
-    if not isinstance(first.type, ir.TensorType) or first.type.dtype != second.type.dtype:
+    if not isinstance(first.type, ir.TensorType):
+        return True  # sequences of one type: their lengths do not matter to their readers
+    if first.shape is None or second.shape is None:
         return False
     dims = list(first.shape)
     known = all(isinstance(dim, int) or dim.value for dim in dims)
