@@ -16,9 +16,10 @@ from onnxreduce.case import Case
 from onnxreduce.dims import provenance, rules
 from onnxreduce.dims.expr import Axes as AxisTuple
 from onnxreduce.dims.expr import Expr, SizeMismatch, Space, Sum, Sym, leaves, settled
+from onnxreduce.dims.probe import probe
 from onnxreduce.dims.provenance import Lit, Vector
 from onnxreduce.dims.roots import Root, find_roots, follow
-from onnxreduce.dims.site import Site, Unruly
+from onnxreduce.dims.site import Frozen, Site, Unruly
 from onnxreduce.dims.solve import Plan, Size, System, order, solve
 from onnxreduce.edits import Conflict, key
 from onnxreduce.tensors import Array
@@ -85,7 +86,7 @@ class Analysis:
 
     def __post_init__(self) -> None:
         self.roots: dict[str, Root] = find_roots(self.case)
-        self.expected = _expected.get(self.case, Expected({}, {}))
+        self.expected = _expected.get(self.case, Expected({}))
         named: dict[str, Expr] = {}
         for name, root in self.roots.items():
             self.axes[name] = self._root_axes(root, named)
@@ -111,7 +112,7 @@ class Analysis:
         if self.case.recording is not None:
             recorded = self.case.recording.get(name)
             return recorded if isinstance(recorded, np.ndarray) else None
-        return self.expected.arrays.get(name)
+        return self.expected.array(name)
 
     def shape_of(self, value: ir.Value) -> tuple[int, ...] | None:
         array = self.array_of(value)
@@ -181,22 +182,29 @@ class Analysis:
             return
         site = Site(self, node, node_key)
         found = rules.find(node.domain, node.op_type)
-        marks = self._marks()
-        try:
-            if found is None:
-                raise Unruly("no rule")
-            found(site)
-        except (Unruly, SizeMismatch, LookupError, TypeError, ValueError, ArithmeticError) as error:
-            # A node that its rule does not cover, or that is malformed, keeps its axes.
-            self._undo(marks)
-            self.unruly[node_key] = f"{node.op_type}: {error}"
-            site.results.clear()
-            site.fix(*range(site.arity))
+        why = Unruly("no rule") if found is None else self._try(site, found)
+        if why is not None:
+            failure = why if isinstance(why, Frozen) else self._try(site, probe)
+            self.unruly[node_key] = f"{node.op_type}: {why}; {failure or 'probed'}"
+            if failure is not None:
+                site.fix(*range(site.arity))
         self._captures(node)
         for j, value in enumerate(node.outputs):
             if value.name:
                 self.axes[value.name] = site.results.get(j) or self._frozen(value)
         self._trace(site, node)
+
+    def _try(self, site: Site, rule: rules.Rule) -> Exception | None:
+        """Apply a rule; where it fails, why. A node that no rule covers, or that is malformed,
+        keeps its axes."""
+        marks = self._marks()
+        try:
+            rule(site)
+        except (Unruly, SizeMismatch, LookupError, TypeError, ValueError, ArithmeticError) as error:
+            self._undo(marks)
+            site.results.clear()
+            return error
+        return None
 
     def _trace(self, site: Site, node: ir.Node) -> None:
         first = node.outputs[0].name
@@ -355,7 +363,17 @@ class Expected:
     """What a plan says about the values of the case made by it: good until that is recorded."""
 
     shapes: Mapping[str, tuple[int, ...]]
-    arrays: Mapping[str, Array]
+    vectors: Mapping[str, Vector] = field(default_factory=dict)
+    size: Size | None = None
+
+    def array(self, name: str) -> Array | None:
+        vector = self.vectors.get(name)
+        if vector is None or self.size is None:
+            return None
+        try:
+            return vector.array(self.size)
+        except (ArithmeticError, ValueError):
+            return None
 
 
 _expected: weakref.WeakKeyDictionary[Case, Expected] = weakref.WeakKeyDictionary()
@@ -368,8 +386,7 @@ def expect(case: Case, analysis: Analysis, plan: Plan) -> None:
         for name, axes in analysis.axes.items()
         if axes is not None and name not in analysis.roots
     }
-    arrays = {name: vector.array(plan.size) for name, vector in analysis.vectors.items()}
-    _expected[case] = Expected(shapes, arrays)
+    _expected[case] = Expected(shapes, analysis.vectors, plan.size)
 
 
 _analyses: weakref.WeakKeyDictionary[Case, Analysis] = weakref.WeakKeyDictionary()

@@ -20,6 +20,10 @@ class Unruly(Exception):
     """A rule does not cover this node; its axes are frozen (or probed) instead."""
 
 
+class Frozen(Unruly):
+    """Nor may it be probed: its axes are frozen."""
+
+
 class Site:
     """One node of the main graph under analysis.
 

@@ -126,8 +126,11 @@ class _Solver:
     def run(self) -> Plan:
         for _ in range(ROUNDS):
             self.moved.clear()
-            for equation in self.system.driven:
-                self._drive(equation)
+            try:
+                for equation in self.system.driven:
+                    self._drive(equation)
+            except (ArithmeticError, ValueError) as error:
+                raise Conflict(f"a computed size: {error}") from error
             for pair in self.system.same:
                 self._equalise(pair)
             if not self.moved:

@@ -31,7 +31,8 @@ def attention(n: Site) -> None:
     if n.has(3):
         n.spread([(batch, heads, queries, keys), n.ax(3)])
     if n.has(6):
-        raise Unruly("lengths beside padded keys")
+        n.unify(n.ax(6)[0], batch)
+        n.clamp(6, keys, counts=True)
     n.out((batch, queries, product((heads, v[3]))) if flat else (batch, heads, queries, v[3]))
     n.out((batch, k[1], keys, width), 1)
     n.out((batch, k[1], keys, v[3]), 2)
@@ -112,7 +113,9 @@ def rotary_embedding(n: Site) -> None:
     if n.has(3):
         n.match(n.ax(3), (batch, time))
         n.unify(n.ax(1)[0], n.ax(2)[0])
-        n.clamp(3, n.ax(1)[0])
+        positions = n.ax(1)[0]
+        n.clamp(3, positions)
+        n.check(lambda size: size(time) <= size(positions), "more steps than positions")
     n.out(x)
 
 

@@ -8,7 +8,7 @@ from onnxreduce.dims.expr import UNIT, Expr, product
 from onnxreduce.dims.rules import rule
 from onnxreduce.dims.site import Site, Unruly
 from onnxreduce.dims.solve import Size
-from onnxreduce.dims.windows import Window, cut_pads, windows
+from onnxreduce.dims.windows import Window, windows
 
 
 @rule("Conv")
@@ -58,7 +58,7 @@ def mend_windows(n: Site, frames: list[Window]) -> None:
 
 def pads_of(frames: list[Window]) -> Callable[[Size], list[int]]:
     def pads(size: Size) -> list[int]:
-        pairs = [cut_pads(frame, size(frame.kernel)) for frame in frames]
+        pairs = [frame.pads_for(size(frame.kernel)) for frame in frames]
         return [before for before, _ in pairs] + [after for _, after in pairs]
 
     return pads
@@ -104,8 +104,9 @@ def _grown(n: Site, x: tuple[Expr, ...], kernel: tuple[Expr, ...]) -> list[Expr]
         def grow(size: Size, frame: Window = frame, axis: Expr = axis, more: int = more) -> int:
             kernel = size(frame.kernel)
             if frame.same:
-                return size(axis) * frame.stride
-            before, after = cut_pads(frame, kernel)
+                fits = (kernel - 1) * frame.dilation + 1 >= frame.stride
+                return size(axis) * frame.stride if fits else 0
+            before, after = frame.pads_for(kernel)
             reach = (kernel - 1) * frame.dilation + 1
             return (size(axis) - 1) * frame.stride + more + reach - before - after
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnxreduce.dims.rules import rule
-from onnxreduce.dims.site import Site, Unruly
+from onnxreduce.dims.site import Frozen, Site, Unruly
 
 UNARY = (
     *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Cast", "Ceil"),
@@ -12,7 +12,7 @@ UNARY = (
     *("LpNormalization", "MeanVarianceNormalization", "Mish", "Neg", "Not", "Reciprocal", "Relu"),
     *("Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax", "Softplus"),
     *("Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Trilu", "CumSum"),
-    *("Bernoulli", "RandomNormalLike", "RandomUniformLike", "EyeLike", "CastLike", "LRN"),
+    *("Bernoulli", "RandomNormalLike", "RandomUniformLike", "EyeLike", "LRN"),
     *("Scaler", "Binarizer", "CumProd"),
 )
 BINARY = (
@@ -42,6 +42,19 @@ def limited(n: Site) -> None:
     x, y = n.ax(0), n.ax(1)
     at = n.axis("axis", len(x) - len(y))
     n.out(n.spread([x, (*y, *(n.rigid(1) for _ in range(len(x) - at - len(y))))]))
+
+
+@rule("BitCast")
+def bit_cast(n: Site) -> None:
+    if n.sh(0) != n.shape_out():
+        raise Frozen("elements of another width")
+    n.out(n.ax(0))
+
+
+@rule("CastLike")
+def cast_like(n: Site) -> None:
+    """Only the type of the second input matters."""
+    n.out(n.ax(0))
 
 
 @rule("Dropout")

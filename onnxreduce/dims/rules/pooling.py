@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from onnxreduce.dims.expr import UNIT, Expr
 from onnxreduce.dims.rules import rule
 from onnxreduce.dims.site import Site, Unruly
 from onnxreduce.dims.solve import Size
-from onnxreduce.dims.windows import Window, cut_pads, windows
+from onnxreduce.dims.windows import Window, windows
 
 
 @rule("MaxPool", "AveragePool", "LpPool")
@@ -20,22 +21,24 @@ def pool(n: Site) -> None:
     out: list[Expr] = [x[0], x[1]]
     for i, (frame, axis) in enumerate(zip(frames, x[2:], strict=True)):
         current = n.shape_out()[2 + i]
-        if frame.ceil and _places(frame, axis.size, frame.kernel.size) != current:
+        if frame.ceil and frame.out(axis.size, frame.kernel.size) != current:
             frames[i] = frame = replace(frame, ceil=False)
-        if _places(frame, axis.size, frame.kernel.size) != current:
+        if frame.out(axis.size, frame.kernel.size) != current:
             raise Unruly("the output is not what kernel, pads and strides give")
+        if frame.same:
+            n.check(_reaches(frame, axis), "a kernel shorter than its stride")
         if frame.keeps_size:
             out.append(axis)
             continue
 
         def places(size: Size, frame: Window = frame, axis: Expr = axis) -> int:
-            return _places(frame, size(axis), fitting(frame, size(axis), size(frame.kernel)))
+            return frame.out(size(axis), fitting(frame, size(axis), size(frame.kernel)))
 
         out.append(n.driven(current, places, "window"))
     lengths = list(zip(frames, x[2:], strict=True))
 
     def pads(size: Size) -> list[int]:
-        pairs = [cut_pads(f, fitting(f, size(axis), size(f.kernel))) for f, axis in lengths]
+        pairs = [f.pads_for(fitting(f, size(axis), size(f.kernel))) for f, axis in lengths]
         return [before for before, _ in pairs] + [after for _, after in pairs]
 
     n.attr(
@@ -47,16 +50,20 @@ def pool(n: Site) -> None:
     n.out(out, 1)
 
 
-def _places(frame: Window, length: int, kernel: int) -> int:
-    return frame.out(length, kernel)
+def _reaches(frame: Window, axis: Expr) -> Callable[[Size], bool]:
+    """SAME padding is what the windows need beyond the data: it may not be negative."""
+
+    def holds(size: Size) -> bool:
+        last = (-(-size(axis) // frame.stride) - 1) * frame.stride
+        return last + (size(frame.kernel) - 1) * frame.dilation + 1 >= size(axis)
+
+    return holds
 
 
 def fitting(frame: Window, length: int, kernel: int) -> int:
-    """The largest kernel that fits into the padded axis, its pads smaller than itself."""
-    while kernel > 1:
-        before, after = cut_pads(frame, kernel)
-        fits = length + before + after >= (kernel - 1) * frame.dilation + 1
-        if (fits or frame.same) and max(before, after) < kernel:
+    """The largest kernel that fits into the padded axis."""
+    while kernel > 1 and not frame.same:
+        if length + sum(frame.pads_for(kernel)) >= (kernel - 1) * frame.dilation + 1:
             break
         kernel -= 1
     return kernel

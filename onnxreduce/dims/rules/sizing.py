@@ -10,7 +10,7 @@ import numpy as np
 from onnxreduce.dims.expr import UNIT, Expr, product, total
 from onnxreduce.dims.provenance import Dim, Element, Lit
 from onnxreduce.dims.rules import rule
-from onnxreduce.dims.site import Site, Unruly
+from onnxreduce.dims.site import Frozen, Site, Unruly
 from onnxreduce.dims.solve import Size
 
 
@@ -164,7 +164,8 @@ def range_(n: Site) -> None:
 
 
 def _count(size: Size, start: Element, limit: Element, delta: Element) -> int:
-    return max(0, ceil((limit.at(size) - start.at(size)) / delta.at(size)))
+    count: int = ceil((limit.at(size) - start.at(size)) / delta.at(size))
+    return max(0, count)
 
 
 @rule("Shape", "Size")
@@ -181,7 +182,7 @@ def non_zero(n: Site) -> None:
     value = n.val(0)
     filled = producer is not None and producer.op_type == "ConstantOfShape"
     if not filled or value is None or not np.all(value):
-        raise Unruly("the count depends on values")
+        raise Frozen("the count depends on values")
     n.out((n.rigid(len(x)), product(x)))
 
 
