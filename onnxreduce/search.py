@@ -17,9 +17,10 @@ is ever built upon.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import combinations
+from itertools import accumulate, combinations
 from typing import Any, TypeVar
 
 import numpy as np
@@ -53,7 +54,11 @@ APART = 0.2
 
 
 def window(
-    items: Sequence[T], keep: Callable[[frozenset[T]], Q], *, until: int = 1
+    items: Sequence[T],
+    keep: Callable[[frozenset[T]], Q],
+    *,
+    until: int = 1,
+    weights: Mapping[T, int] | None = None,
 ) -> Strategy[Q, T]:
     """Narrows to the shortest run of consecutive items that is still accepted.
 
@@ -61,13 +66,16 @@ def window(
     with a little more for any length, and for runs at either end. Halves come first, so one item
     among n takes about ``log2 n`` questions; a run that straddles the middle is found by the same
     rule, and so are two items far apart (the run between them, in about ``2 log2 n``). Stops at
-    `until` items, or when both ends were shown to be needed.
+    `until` items, or when no shorter run is likely any more. Items with `weights` (1 otherwise)
+    count as so many, and are found in fewer questions.
     """
-    prior = _Runs(len(items))
+    units = [max(1, (weights or {}).get(item, 1)) for item in items]
+    places = list(accumulate(units, initial=0))
+    prior = _Runs(places[-1])
     low, high = 0, len(items)
     refused: list[tuple[int, int]] = []
     while high - low > max(1, until):
-        question = _most_open(low, high, refused, prior)
+        question = _most_open(low, high, refused, prior, places)
         if question is None:
             break
         start, end = question
@@ -106,10 +114,14 @@ class _Runs:
 
 
 def _most_open(
-    low: int, high: int, refused: Sequence[tuple[int, int]], prior: _Runs
+    low: int, high: int, refused: Sequence[tuple[int, int]], prior: _Runs, places: Sequence[int]
 ) -> tuple[int, int] | None:
-    """The run within [low, high) that holds the needed one with a chance nearest to a half."""
-    ticks = _ticks(low, high, refused)
+    """The run within [low, high) that holds the needed one with a chance nearest to a half.
+
+    `places` are the items' boundaries in the units of the prior.
+    """
+    ticks = _ticks(low, high, refused, places)
+    at = [places[tick] for tick in ticks]
     last = len(ticks) - 1
     # A run that ends at ticks[s] or before and starts at first[s] or after was refused.
     first = [min((i for i, j in refused if tick <= j), default=high) for tick in ticks]
@@ -120,7 +132,7 @@ def _most_open(
         for s in range(r + 1, last + 1):
             chance = below[s] + row[s - 1] - below[s - 1]
             if ticks[r] < first[s]:
-                chance += prior.weight(ticks[r], ticks[r + 1], ticks[s - 1], ticks[s])
+                chance += prior.weight(at[r], at[r + 1], at[s - 1], at[s])
             row[s] = chance
             found.append((chance, ticks[r], ticks[s]))
         below = row
@@ -133,11 +145,16 @@ def _most_open(
     return min(worth)[2:] if worth else None
 
 
-def _ticks(low: int, high: int, refused: Sequence[tuple[int, int]]) -> list[int]:
+def _ticks(
+    low: int, high: int, refused: Sequence[tuple[int, int]], places: Sequence[int]
+) -> list[int]:
     """Places where a run may be said to start or end: evenly spread, finer towards both ends."""
-    length = high - low
-    steps = {length * k // TICKS for k in range(TICKS + 1)} | _powers(length)
-    ticks = {low + step for step in steps} | {high - step for step in steps}
+    length, units = high - low, places[high] - places[low]
+    ticks = {low + length * k // TICKS for k in range(TICKS + 1)}
+    for k in range(TICKS):
+        ticks.add(bisect_left(places, places[low] + units * k // TICKS, low, high))
+    ticks.update(low + step for step in _powers(length))
+    ticks.update(high - step for step in _powers(length))
     return sorted(ticks.union(place for run in refused for place in run if low <= place <= high))
 
 
@@ -146,7 +163,11 @@ def _powers(below: int) -> set[int]:
 
 
 def islands(
-    items: Sequence[T], keep: Callable[[frozenset[T]], Q], *, until: int = 1
+    items: Sequence[T],
+    keep: Callable[[frozenset[T]], Q],
+    *,
+    until: int = 1,
+    weights: Mapping[T, int] | None = None,
 ) -> Strategy[Q, T]:
     """Narrows to a window, and inside it to its two ends when they are far apart.
 
@@ -156,7 +177,7 @@ def islands(
     """
     left: list[T] = []
     right: list[T] = []
-    inner = yield from window(items, keep, until=until)
+    inner = yield from window(items, keep, until=until, weights=weights)
     while len(inner) > max(until, 8):
         kept = frozenset(left + right)
         for reach in (1, 4):

@@ -95,11 +95,13 @@ def test_every_strategy_survives_a_predicate_that_is_not_monotone(
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 33, 100, 1000])
-def test_window_finds_any_run(count: int) -> None:
+def test_window_comes_close_to_any_run(count: int) -> None:
     for start, length in product(range(0, count, max(1, count // 7)), (1, 2, 5, 40)):
         needed = range(start, min(count, start + length))
         driver = Driver(count, holds(*needed))
-        assert driver.run(search.window(range(count), driver.keep)) == list(needed)
+        left = driver.run(search.window(range(count), driver.keep))
+        assert set(needed) <= set(left)
+        assert len(left) <= 1.25 * len(needed) + 1
 
 
 def test_window_costs_about_a_binary_search() -> None:
@@ -111,6 +113,19 @@ def test_window_costs_about_a_binary_search() -> None:
         costs.append(len(driver.asked))
     assert sum(costs) / count < 9  # log2(176) = 7.5
     assert max(costs) <= 13
+
+
+def test_heavy_items_are_found_sooner() -> None:
+    heavy = {place: 16 for place in range(8, 200, 37)}
+
+    def cost(place: int, weights: dict[int, int]) -> int:
+        driver = Driver(200, holds(place))
+        left = driver.run(search.window(range(200), driver.keep, weights=weights))
+        assert left == [place]
+        return len(driver.asked)
+
+    with_weights = sum(cost(place, heavy) for place in heavy)
+    assert with_weights <= sum(cost(place, {}) for place in heavy) - len(heavy)
 
 
 def test_window_stops_early_when_told() -> None:

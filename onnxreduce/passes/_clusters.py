@@ -1,12 +1,16 @@
 """Which nodes a bug is likely to need together: the prior for `search.guess`.
 
 Most bugs that optimisers, converters and kernels have are about one operator, a chain of a few, or
-an operator with all that feeds it; the longer, the rarer.
+an operator with all that feeds it; the longer, the rarer. And most are about something unusual: a
+bug in what a model does everywhere shows at the first place that is looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping, Sequence
+
+import onnx_ir as ir
 
 from onnxreduce.graph import Index
 
@@ -23,17 +27,56 @@ JOINED = 0.3
 """The weight of taking everything that feeds a node, against taking one path."""
 
 DEPTH = 3
+"""How far from a node everything that feeds it is taken."""
+
+UNUSUAL = 8
+"""How many times as suspicious a node is that has no like in the model."""
 
 
-def clusters(known: Index, keys: Sequence[str]) -> dict[frozenset[str], float]:
-    """Connected groups among some nodes, with weights: single nodes 1, others less."""
+def unusual(known: Index, keys: Sequence[str]) -> dict[str, int]:
+    """How suspicious each node is: `UNUSUAL` for one of its kind, 1 for a common one.
+
+    Nodes are alike when operator, attributes and what kind of operator or constant feeds each
+    input are the same.
+    """
+    kinds = {key: _kind(known, key) for key in keys}
+    count = Counter(kinds.values())
+    return {key: max(1, round(UNUSUAL / count[kinds[key]])) for key in keys}
+
+
+def _kind(known: Index, key: str) -> Hashable:
+    node = known.nodes[key]
+    attributes = sorted(
+        (name, str(attribute.value))
+        for name, attribute in node.attributes.items()
+        if attribute.type not in (ir.AttributeType.GRAPH, ir.AttributeType.TENSOR)
+    )
+    return node.op_identifier(), tuple(attributes), tuple(_feeder(value) for value in node.inputs)
+
+
+def _feeder(value: ir.Value | None) -> Hashable:
+    if value is None:
+        return None
+    producer = value.producer()
+    if producer is not None:
+        return producer.op_identifier()
+    return value.is_initializer(), len(value.shape) if value.shape is not None else None
+
+
+def clusters(
+    known: Index, keys: Sequence[str], suspicion: Mapping[str, int]
+) -> dict[frozenset[str], float]:
+    """Connected groups among some nodes, with weights: as suspicious as their worst node, less
+    the larger they are."""
     here = set(keys)
     before = {key: [k for k in known.predecessors(key) if k in here] for key in keys}
     found: dict[frozenset[str], float] = {}
 
     def add(group: Collection[str], weight: float) -> None:
         cluster = frozenset(group)
-        found[cluster] = max(found.get(cluster, 0.0), weight)
+        found[cluster] = max(
+            found.get(cluster, 0.0), weight * max(suspicion[key] for key in cluster)
+        )
 
     for key in keys:
         for chains in _chains(key, before):

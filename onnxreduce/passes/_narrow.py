@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from onnxreduce import search
 from onnxreduce.graph import Index
-from onnxreduce.passes._clusters import clusters
+from onnxreduce.passes._clusters import clusters, unusual
 from onnxreduce.surgery import DeleteNodes, KeepNodes
 
 GUESS = 32
@@ -44,10 +44,12 @@ class Cut:
 
 
 def narrow(cut: Cut, items: Sequence[str]) -> search.Strategy[KeepNodes, str]:
-    """Finds what is needed among many nodes, guessing first that it is close together."""
-    left = yield from search.islands(items, cut.keep, until=GUESS)
+    """Finds what is needed among many nodes, guessing first that it is unusual and close
+    together."""
+    suspicion = unusual(cut.known, items)
+    left = yield from search.islands(items, cut.keep, until=GUESS, weights=suspicion)
     if 1 < len(left) <= GUESS and _is_run(items, left):
-        left = yield from search.guess(left, cut.keep, clusters(cut.known, left))
+        left = yield from search.guess(left, cut.keep, clusters(cut.known, left, suspicion))
     return left
 
 
