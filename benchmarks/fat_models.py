@@ -40,7 +40,9 @@ def fatten(model: onnx.ModelProto) -> onnx.ModelProto:
             continue
         used_shapes.add(node.input[0])
         shape = numpy_helper.to_array(shapes[node.input[0]]).tolist()
-        weights.append(numpy_helper.from_array(_values(node.output[0], shape, readers), node.output[0]))
+        weights.append(
+            numpy_helper.from_array(_values(node.output[0], shape, readers), node.output[0])
+        )
     rest = [tensor for tensor in graph.initializer if tensor.name not in used_shapes]
     constant = {tensor.name for tensor in rest} | used_shapes
     inputs = [value for value in graph.input if value.name not in constant]
@@ -52,12 +54,17 @@ def fatten(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
-def _values(name: str, shape: list[int], readers: dict[str, list[tuple[onnx.NodeProto, int]]]) -> np.ndarray:
+def _values(
+    name: str, shape: list[int], readers: dict[str, list[tuple[onnx.NodeProto, int]]]
+) -> np.ndarray:
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     operator, position = _role(name, readers)
     if operator in ("Conv", "Gemm") and position == 1:
         values = rng.standard_normal(shape) * np.sqrt(2 / np.prod(shape[1:]))
-    elif (operator, position) in (("BatchNormalization", 1), ("BatchNormalization", 4)) or operator == "Mul":
+    elif (operator, position) in (
+        ("BatchNormalization", 1),
+        ("BatchNormalization", 4),
+    ) or operator == "Mul":
         values = rng.uniform(0.5, 1.5, shape)
     else:
         values = rng.standard_normal(shape) * 0.05

@@ -1,9 +1,9 @@
 """onnxreduce: reduce an ONNX model to the smallest one that still shows a bug.
 
-    from onnxreduce import Verdict, reduce
+from onnxreduce import Verdict, reduce
 
-    result = reduce("model.onnx", "diverges.py", output="model-reduced")
-    print(result.reduced.size)
+result = reduce("model.onnx", "diverges.py", output="model-reduced")
+print(result.reduced.size)
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _reduce(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     # Imported late: --help and usage errors should not wait for onnxruntime.
-    from onnxreduce.emit.summary import summary
     from onnxreduce.emit.closing import closing_words
+    from onnxreduce.emit.summary import summary
     from onnxreduce.progress import listener
     from onnxreduce.reducer import reduce
 
@@ -86,26 +86,57 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("model", type=Path, metavar="MODEL", help="the .onnx file; it is never written to")
-    add("--oracle", required=True, metavar="ORACLE",
-        help="a Python file with interesting(case), an executable, or a ready-made name")
+    add(
+        "--oracle",
+        required=True,
+        metavar="ORACLE",
+        help="a Python file with interesting(case), an executable, or a ready-made name",
+    )
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="a parameter of the oracle")
-    add("--inputs", type=Path, metavar="PATH",
-        help="an .npz file or a test_data_set directory (default: beside the model, else made up)")
-    add("--dim", action="append", default=[], metavar="NAME=SIZE",
-        help="size of a symbolic dim when inputs are made up")
+    add(
+        "--inputs",
+        type=Path,
+        metavar="PATH",
+        help="an .npz file or a test_data_set directory (default: beside the model, else made up)",
+    )
+    add(
+        "--dim",
+        action="append",
+        default=[],
+        metavar="NAME=SIZE",
+        help="size of a symbolic dim when inputs are made up",
+    )
     add("--seed", type=int, default=0, metavar="N", help="of made-up inputs (default 0)")
     add("--output", type=Path, metavar="DIR", help="default: <model stem>-reduced")
-    add("--timeout", type=_positive, metavar="SECONDS",
-        help="for one oracle call (default: ten times the first one, at least 10)")
+    add(
+        "--timeout",
+        type=_positive,
+        metavar="SECONDS",
+        help="for one oracle call (default: ten times the first one, at least 10)",
+    )
     add("--memory", type=_bytes, metavar="SIZE", help="limit of an oracle call, such as 4G")
-    add("--tries", type=_count, default=1, metavar="N",
-        help="ask up to N times until the bug shows (for a bug that shows only sometimes)")
-    add("--confirm", type=_natural, default=0, metavar="N",
-        help="ask N more times before accepting (for an oracle that says yes by accident)")
+    add(
+        "--tries",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="ask up to N times until the bug shows (for a bug that shows only sometimes)",
+    )
+    add(
+        "--confirm",
+        type=_natural,
+        default=0,
+        metavar="N",
+        help="ask N more times before accepting (for an oracle that says yes by accident)",
+    )
     add("--max-seconds", type=_positive, metavar="S", help="stop after this long")
     add("--max-calls", type=_count, metavar="N", help="stop after this many oracle calls")
-    add("--no-cuts", dest="cuts", action="store_false",
-        help="keep to the model's own inputs: no value inside it becomes an input")
+    add(
+        "--no-cuts",
+        dest="cuts",
+        action="store_false",
+        help="keep to the model's own inputs: no value inside it becomes an input",
+    )
     add("--resume", action="store_true", help="go on with the interrupted run in --output")
     add("--force", action="store_true", help="use an output directory that exists")
     add("--json", action="store_true", help="print the summary to stdout")

@@ -54,6 +54,9 @@ class Observer(Protocol):
     def recorded(self, case: Case) -> Case:
         """The same case with its intermediate values."""
 
+    def broken(self, stage: str, error: Exception) -> None:
+        """A pass failed by a mistake of its own; the reduction goes on without it."""
+
 
 class Engine:
     """Drives stages over the current case until a whole round of them changes nothing.
@@ -86,18 +89,19 @@ class Engine:
         while True:
             try:
                 edit = proposals.send(answer)
+                candidate = smaller(edit, self.case)
             except StopIteration:
                 return
-            answer = self._consider(stage, edit)
+            except Exception as error:  # what was reached so far must not be lost with it
+                self._observer.broken(stage.name, error)
+                return
+            answer = candidate and self._consider(stage, edit, candidate)
 
     def _record(self, stage: Stage) -> None:
         if stage.records:
             self.case = self._observer.recorded(self.case)
 
-    def _consider(self, stage: Stage, edit: Edit) -> Case | None:
-        candidate = smaller(edit, self.case)
-        if candidate is None:
-            return None
+    def _consider(self, stage: Stage, edit: Edit, candidate: Case) -> Case | None:
         question = Question(stage.name, edit.describe(), candidate)
         verdict = self._observer.ask(question)
         if not verdict:

@@ -6,6 +6,7 @@ Until it gets beyond what is on disk it writes nothing, so that nothing on disk 
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 
 from onnxreduce import journal
@@ -32,17 +33,19 @@ class History:
         self._reached: Size | None = None
         if self._directory is None:
             return
-        path = self._directory / "journal.jsonl"
-        if workspace.resumed and path.exists():
-            self._look_back(path, original, fingerprint)
-        self._journal = journal.Journal(path)
-        self._write(
-            "resumed" if self._reached or workspace.resumed else "started",
-            durable=True,
-            digest=original.digest,
-            oracle=fingerprint,
-            original=describe(original),
-        )
+        self._path = self._directory / "journal.jsonl"
+        self._begun = workspace.resumed and self._path.exists()
+        if self._begun:
+            self._look_back(self._path, original, fingerprint)
+        self._first = {"digest": original.digest, "oracle": fingerprint}
+
+    def begin(self, original: Case) -> None:
+        """The oracle finds the original interesting: from now on there is something to tell."""
+        if self._directory is None:
+            return
+        self._journal = journal.Journal(self._path)
+        event = "resumed" if self._begun else "started"
+        self._write(event, durable=True, **self._first, original=describe(original))
 
     def asked(self, question: Question, verdict: Verdict, calls: int) -> None:
         """A candidate has its verdict."""
@@ -85,6 +88,10 @@ class History:
             calls=result.oracle_calls,
             stopped_by=result.stopped_by,
         )
+
+    def broken(self, stage: str, error: Exception) -> None:
+        """A pass failed by a mistake of its own."""
+        self._write("broken", stage=stage, traceback="".join(traceback.format_exception(error)))
 
     def close(self) -> None:
         if self._journal is not None:

@@ -18,7 +18,6 @@ import onnx_ir as ir
 from onnxreduce import emit
 from onnxreduce.candidates import Candidates
 from onnxreduce.case import Case, InputValue
-from onnxreduce.emit.model import save_case
 from onnxreduce.engine import Engine, Question
 from onnxreduce.errors import UsageError
 from onnxreduce.history import History
@@ -35,7 +34,7 @@ from onnxreduce.result import Result
 from onnxreduce.schedule import stages
 from onnxreduce.start import Start, first_case, other_sizes
 from onnxreduce.trusted import Trusted
-from onnxreduce.verdict import Outcome, Verdict
+from onnxreduce.verdict import Verdict
 from onnxreduce.workspace import Workspace, claim
 
 OFTEN = 0.2
@@ -126,6 +125,7 @@ class Reduction:
         self._notes: list[str] = []
         self._began = time.monotonic()
         self._invalid = self._accepted = 0
+        self._broken = False
         self._verdict = Verdict.interesting()
         self._note(f"inputs: {start.origin}")
 
@@ -149,6 +149,7 @@ class Reduction:
             self.listener.started(self.original.size)
             stack.callback(self.listener.close)
             self._verdict = self._judge.original(self.original)
+            self._history.begin(self.original)
             self._panel = stack.enter_context(Panel(self._judge, self._source.open))
             engine = Engine(self.original, self)
             stopped_by = self._drive(engine)
@@ -209,6 +210,14 @@ class Reduction:
         self._history.accepted(question, verdict, self._calls)
         self.listener.accepted(question.case.size, self._calls, question.edit)
 
+    def broken(self, stage: str, error: Exception) -> None:
+        self._broken = True
+        self._history.broken(stage, error)
+        self._note(
+            f"the pass {stage} failed and was left out ({type(error).__name__}: {error}); "
+            "please report it with the journal"
+        )
+
     def _await(self, answer: Future[Verdict]) -> Verdict:
         left = self._seconds_left()
         try:
@@ -253,7 +262,7 @@ class Reduction:
             accepted=self._accepted,
             seconds=time.monotonic() - self._began,
             oracle_seconds=self._earlier_seconds + self._judge.oracle_seconds,
-            one_minimal=stopped_by is None,
+            one_minimal=stopped_by is None and not self._broken,
             confirmed=confirmed,
             stopped_by=stopped_by,
             notes=tuple(self._notes),

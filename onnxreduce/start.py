@@ -55,9 +55,7 @@ def first_case(
         made = make_inputs(loaded, options.seed, options.dims)
         return Start(Case(loaded, made), f"made up, seed {options.seed}", made_up=True)
     nowhere = Path("model.onnx")
-    found, origin = find_inputs(
-        path or nowhere, loaded, options.inputs, options.seed, options.dims
-    )
+    found, origin = find_inputs(path or nowhere, loaded, options.inputs, options.seed, options.dims)
     return Start(Case(loaded, found), origin, made_up=origin.startswith("made"))
 
 

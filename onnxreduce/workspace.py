@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -115,4 +114,4 @@ def _tidy(workspace: Workspace) -> None:
     if not any(path.name != WORK for path in workspace.output.iterdir()):
         shutil.rmtree(workspace.work, ignore_errors=True)
         with contextlib.suppress(OSError):
-            os.rmdir(workspace.output)
+            workspace.output.rmdir()

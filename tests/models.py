@@ -27,7 +27,9 @@ class Builder:
 
     def op(self, kind: str, *inputs: str, **attributes: object) -> str:
         output = f"{kind.lower()}_{len(self.nodes)}"
-        self.nodes.append(h.make_node(kind, list(inputs), [output], name=f"n_{output}", **attributes))
+        self.nodes.append(
+            h.make_node(kind, list(inputs), [output], name=f"n_{output}", **attributes)
+        )
         return output
 
     def model(
@@ -43,7 +45,9 @@ class Builder:
         return model
 
 
-def value(name: str, shape: list[int | str], dtype: int = onnx.TensorProto.FLOAT) -> onnx.ValueInfoProto:
+def value(
+    name: str, shape: list[int | str], dtype: int = onnx.TensorProto.FLOAT
+) -> onnx.ValueInfoProto:
     return h.make_tensor_value_info(name, dtype, shape)
 
 

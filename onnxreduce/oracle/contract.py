@@ -6,6 +6,8 @@ The module may define more, all of it optional:
 - ``identity() -> str``: versions that the verdict depends on; part of the cache's key;
 - ``suspects(case) -> list[str]``: names of values or nodes to look at first.
 
+`identity` and `suspects` are given those of the settings for which they have parameters.
+
 Imports of large packages are inside the methods: an oracle that crashes in every second question
 pays for them each time, and many need none.
 """
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from onnxreduce.verdict import Verdict
 
@@ -79,3 +81,16 @@ class Oracle(Protocol):
     """The shape of `interesting`. Parameters after the case are set with ``--set``."""
 
     def __call__(self, case: Candidate) -> bool | Verdict: ...
+
+
+def as_verdict(answer: Any) -> Verdict:
+    """What `interesting` returned, as a verdict.
+
+    Raises:
+        TypeError: it is neither a bool (numpy's too) nor a `Verdict`: most likely a mistake.
+    """
+    if isinstance(answer, Verdict):
+        return answer
+    if type(answer).__name__ in ("bool", "bool_"):  # without importing numpy
+        return Verdict.interesting() if answer else Verdict.boring()
+    raise TypeError(f"interesting() must return a bool or a Verdict, not {answer!r}")

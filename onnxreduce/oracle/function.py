@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import traceback
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxreduce.oracle.contract import Candidate
+from onnxreduce.oracle.contract import Candidate, as_verdict
 from onnxreduce.oracle.runners import Limits
 from onnxreduce.process import WorkerError
 from onnxreduce.verdict import Verdict
@@ -17,7 +18,8 @@ Judged = Callable[[Candidate], bool | Verdict]
 
 @dataclass(frozen=True)
 class FunctionSource:
-    """Like `loading.OracleSource`, for a function. Answers are never reused by another run."""
+    """Like `loading.OracleSource`, for a function. What a function's answers depend on cannot be
+    known, so they are never reused by another run."""
 
     function: Judged
 
@@ -29,7 +31,7 @@ class FunctionSource:
         return FunctionRunner(self.function)
 
     def fingerprint(self, identity: str = "") -> str:
-        return f"function {self.name} {identity}"
+        return f"function {self.name} {identity} {uuid.uuid4()}"
 
 
 class FunctionRunner:
@@ -45,9 +47,7 @@ class FunctionRunner:
         except Exception as error:
             message = f"{type(error).__name__}: {error}"
             raise WorkerError("exception", message, traceback.format_exc()) from error
-        if isinstance(said, Verdict):
-            return said
-        return Verdict.interesting() if said else Verdict.boring()
+        return as_verdict(said)
 
     def suspects(self, model_path: Path, inputs_path: Path, limits: Limits) -> list[str]:
         del model_path, inputs_path, limits

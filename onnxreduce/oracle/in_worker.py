@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from onnxreduce.oracle.contract import Candidate
+from onnxreduce.oracle.contract import Candidate, as_verdict
 from onnxreduce.verdict import Verdict
 
 _oracle: ModuleType | None = None
@@ -30,23 +31,21 @@ def prepare(path: str, module: str | None) -> None:
 
 def ask(settings: Mapping[str, Any], model_path: Path, inputs_path: Path) -> Verdict:
     """One question."""
-    answer = _loaded().interesting(Candidate(model_path, inputs_path), **settings)
-    if isinstance(answer, Verdict):
-        return answer
-    if type(answer).__name__ in ("bool", "bool_"):  # numpy's too, without importing it
-        return Verdict.interesting() if answer else Verdict.boring()
-    raise TypeError(f"interesting() must return a bool or a Verdict, not {answer!r}")
+    return as_verdict(_loaded().interesting(Candidate(model_path, inputs_path), **settings))
 
 
-def suspects(model_path: Path, inputs_path: Path) -> list[str]:
+def suspects(settings: Mapping[str, Any], model_path: Path, inputs_path: Path) -> list[str]:
     """Names to look at first; none if the oracle has no opinion."""
     find = getattr(_loaded(), "suspects", None)
-    return [str(name) for name in find(Candidate(model_path, inputs_path))] if find else []
+    if find is None:
+        return []
+    candidate = Candidate(model_path, inputs_path)
+    return [str(name) for name in find(candidate, **_taken(find, settings))]
 
 
-def identity() -> str:
+def identity(settings: Mapping[str, Any]) -> str:
     tell = getattr(_loaded(), "identity", None)
-    return str(tell()) if tell else ""
+    return str(tell(**_taken(tell, settings))) if tell else ""
 
 
 def teardown() -> None:
@@ -66,6 +65,14 @@ def run(command: Sequence[str], directory: str) -> int:
         return subprocess.run(command, cwd=directory, start_new_session=True).returncode
     finally:
         kill_leftovers()
+
+
+def _taken(function: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the settings that a function has parameters for."""
+    parameters = inspect.signature(function).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return dict(settings)
+    return {name: value for name, value in settings.items() if name in parameters}
 
 
 def _loaded() -> ModuleType:
