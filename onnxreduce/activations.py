@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -152,6 +154,9 @@ def record(
         directory: where the values are written; they take no room there afterwards.
         timeout: seconds for each backend.
 
+    A cut computes bit for bit what was recorded, save for chains of float16: ONNX Runtime
+    computes those in float32, so a cut inside one rounds once more.
+
     Returns:
         A `Recorded`; a `MadeUp` with a notice when no backend runs the model.
     """
@@ -171,7 +176,7 @@ def record(
         if wanted is None:
             continue
         hidden = [name for name in wanted if name not in outputs]
-        path = directory / f"recording-{case.digest[:16]}.bin"
+        path = _new_file(directory)
         arguments = (backend, str(model_path), dict(case.inputs), wanted, hidden, str(path))
         try:
             entries = worker.call("onnxreduce.recorder:record", *arguments, timeout=timeout)
@@ -181,6 +186,13 @@ def record(
             reasons.append(f"{backend}: {error}")
     reason = "; ".join(dict.fromkeys(reasons))
     return MadeUp.of(case, f"intermediate values are made up, for no backend runs it ({reason})")
+
+
+def _new_file(directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix="recording-", dir=directory)
+    os.close(handle)
+    return Path(name)
 
 
 class LazyRecorder:
