@@ -116,7 +116,7 @@ def test_window_costs_about_a_binary_search() -> None:
 
 
 def test_heavy_items_are_found_sooner() -> None:
-    heavy = {place: 16 for place in range(8, 200, 37)}
+    heavy = dict.fromkeys(range(8, 200, 37), 16)
 
     def cost(place: int, weights: dict[int, int]) -> int:
         driver = Driver(200, holds(place))
