@@ -57,14 +57,14 @@ class Store:
     """
 
     def __init__(self, directory: Path, external: bool) -> None:
-        self.directory = directory
+        self.directory = directory.absolute()
         self.external = external
-        self.pool = directory / "pool"
-        (self.pool if external else directory).mkdir(parents=True, exist_ok=True)
+        self.pool = self.directory / "pool"
+        (self.pool if external else self.directory).mkdir(parents=True, exist_ok=True)
         self._numbers = itertools.count(1)
 
     def write(self, case: Case) -> Path:
-        """A new model file; safe to call from several threads.
+        """A new model file (absolute), with its inputs beside it; safe to call from several threads.
 
         Raises:
             UsageError: it cannot be written, as on a full disk.

@@ -387,3 +387,11 @@ def test_unreadable_files_are_refused(path: Path) -> None:
     path.chmod(0)
     with pytest.raises(UsageError, match="cannot be read"):
         load_model(path)
+
+
+def test_training_information_is_carried_along(tmp_path: Path) -> None:
+    proto = example()
+    step = proto.training_info.add().algorithm.node.add(op_type="Neg", input=["w"], output=["n"])
+    case = Case(load_model(save(proto, tmp_path / "model.onnx")), {})
+    written = to_proto(Case(case.copy_model(), {}))
+    assert written.training_info[0].algorithm.node[0] == step
