@@ -64,7 +64,7 @@ class Store:
         self._numbers = itertools.count(1)
 
     def write(self, case: Case) -> Path:
-        """A new model file (absolute), with its inputs beside it; safe to call from several threads.
+        """A new model file (absolute path), its inputs beside it; callable from several threads.
 
         Raises:
             UsageError: it cannot be written, as on a full disk.
