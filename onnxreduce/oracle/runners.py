@@ -128,12 +128,14 @@ class PythonRunner(_WorkerRunner):
 
     def suspects(self, model_path: Path, inputs_path: Path, limits: Limits) -> list[str]:
         self._prepare()
-        names: list[str] = self._call("suspects", model_path, inputs_path, limits=limits)
+        names: list[str] = self._call(
+            "suspects", self._settings, model_path, inputs_path, limits=limits
+        )
         return names
 
     def identity(self) -> str:
         self._prepare()
-        return str(self._call("identity", limits=Limits(SETUP_SECONDS)))
+        return str(self._call("identity", self._settings, limits=Limits(SETUP_SECONDS)))
 
     def restart(self) -> None:
         self._teardown()
