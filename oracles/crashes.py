@@ -9,9 +9,9 @@ original: the signal, and what the process said last, where it said why.
 
 import re
 
+from onnxreduce import Verdict
 from onnxreduce.backends import close_backends, parse_spec, warm_backend
 from onnxreduce.differential import error_signature, run_on
-from onnxreduce.verdict import Verdict
 
 
 def isolated(spec):

@@ -9,10 +9,10 @@ numbers and paths.
 
 import re
 
+from onnxreduce import Verdict
 from onnxreduce.backends import close_backends, warm_backend
 from onnxreduce.backends.cause import mentioned
 from onnxreduce.differential import error_signature, run_on
-from onnxreduce.verdict import Verdict
 
 
 def interesting(case, *, backend="ort", message="", healthy=""):

@@ -10,9 +10,9 @@ finite) where there is one; else the reduction may end at an operation that has 
 import numpy as np
 import onnx
 
+from onnxreduce import Verdict
 from onnxreduce.backends import close_backends, warm_backend
 from onnxreduce.differential import all_finite, run_on
-from onnxreduce.verdict import Verdict
 
 
 def interesting(case, *, backend="ort", healthy=""):

@@ -6,9 +6,9 @@ Half of the runs share a session, the others open their own. A model with random
 nondeterministic by right: take them out, or give them a seed, before you reduce.
 """
 
+from onnxreduce import Verdict
 from onnxreduce.backends import BackendError, close_backends, warm_backend
 from onnxreduce.compare import Tolerance, compare
-from onnxreduce.verdict import Verdict
 
 
 def interesting(case, *, backend="ort", runs=6, atol=0.0, rtol=0.0):

@@ -20,12 +20,11 @@ from types import SimpleNamespace
 
 import onnx
 
-from onnxreduce import differential
-from onnxreduce.backends import close_backends, warm_backend
-from onnxreduce.backends.cause import cause, model_names
+from onnxreduce import Verdict, differential
+from onnxreduce.backends import BackendError, close_backends, warm_backend
+from onnxreduce.backends.cause import cause, mentioned, model_names
 from onnxreduce.compare import Tolerance, compare
 from onnxreduce.errors import UsageError
-from onnxreduce.verdict import Verdict
 
 
 def interesting(
@@ -140,6 +139,21 @@ def same_names(before, after):
     if len(before) == len(after) and not set(before) & set(after):
         return dict(zip(before, after.values(), strict=True))
     return after
+
+
+def suspects(
+    case, *, tool, backend="ort:opt=disable_all", atol=1e-3, rtol=1e-3, scale=0.0, **others
+):
+    """Values that the rewritten model computes wrongly from right ones."""
+    side = warm_backend(backend)
+    with tempfile.TemporaryDirectory(prefix="onnxreduce-") as folder:
+        path = Path(folder, "rewritten.onnx")
+        try:
+            rewrite(tool, case, path)
+            sides = [side.run_all(str(p), case.inputs) for p in (case.model_path, path)]
+        except (ToolFailed, BackendError) as error:
+            return mentioned(str(error), case.model)
+    return differential.first_wrong(case.model, *sides, Tolerance(atol, rtol, scale))
 
 
 def hold(case, *, backend="ort:opt=disable_all", largest=0.0, **others):

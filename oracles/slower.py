@@ -13,8 +13,8 @@ everything is slow.
 
 import statistics
 
+from onnxreduce import Verdict
 from onnxreduce.backends import close_backends, warm_backend
-from onnxreduce.verdict import Verdict
 
 LEAST = 0.002
 """Seconds below which a difference is dispatch and no work, where nothing better is known."""

@@ -229,6 +229,16 @@ def test_suspects_are_where_the_difference_is_born(tmp_path: Path) -> None:
     assert module.suspects(case, actual="ort") == []
 
 
+def test_suspects_are_exact_for_a_wrong_rewrite(tmp_path: Path) -> None:
+    """With all values exposed the two nodes would not be fused, and nothing would be wrong."""
+    text = """(int32[3] x, int32[3] y) => (int32[3] e) <int32 o = {1}> {
+      a = Add(x, y) r = Div(o, x) z = Mul(r, a) d = Sub(z, x) e = Abs(d) }"""
+    x, y = np.array([2, 3, 1], np.int32), np.array([4, 9, 5], np.int32)
+    case = Candidate(tmp_path / "m.onnx", text, x=x, y=y)
+    assert ask("differs", case)
+    assert oracle("differs").suspects(case) == ["z"]
+
+
 # fails, crashes
 
 
@@ -425,6 +435,12 @@ def test_rewrites_compares_before_and_after(relu: Candidate, tool: Path) -> None
     assert harmless.detail.startswith("the model before and after agree within")
 
 
+def test_rewrites_suspects_what_the_tool_spoilt(tmp_path: Path, tool: Path) -> None:
+    text = "(float[3] x) => (float[3] y) { a = Neg(x) b = Relu(a) y = Exp(b) }"
+    case = Candidate(tmp_path / "m.onnx", text, x=np.float32([0.3, -1.7, 2.1]))
+    assert oracle("rewrites").suspects(case, tool=f"{tool}:rewrite") == ["b"]
+
+
 def test_rewrites_holds_how_the_tool_fails(relu: Candidate, tool: Path) -> None:
     verdict = ask("rewrites", relu, tool=f"{tool}:refuse")
     assert verdict.signature == "tool: ValueError rule"
@@ -457,6 +473,7 @@ def test_every_oracle_has_a_line_and_versions() -> None:
         module = oracle(name)
         assert module.interesting.__doc__
         assert "onnxruntime" in module.identity()
+        assert "onnx 1." in module.identity(expected="reference", backend="reference")
         module.teardown()
     for name in ("slower", "webgpu_vs_wasm"):
         assert oracle(name).interesting.__doc__

@@ -113,6 +113,15 @@ class Backend(ABC):
         """
         raise BackendError("unsupported", f"{self.name} does not show intermediate values")
 
+    def run_rewritten(self, model_path: str, inputs: Mapping[str, Value]) -> dict[str, Value]:
+        """Every value that is left after the runtime's rewrites of the model, computed without
+        any further ones: where these differ from `run_all` elsewhere, a rewrite is wrong.
+
+        Raises:
+            BackendError: as `run`; ``unsupported`` where the backend does not show its rewrites.
+        """
+        raise BackendError("unsupported", f"{self.name} does not show how it rewrites models")
+
     def run_batch(self, jobs: Sequence[Job]) -> list[dict[str, Value] | BackendError]:
         """Several runs, each with its result or its error; neighbours may share a session."""
         results: list[dict[str, Value] | BackendError] = []

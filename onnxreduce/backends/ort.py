@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,6 +97,17 @@ class OrtBackend(Backend):
     def run_all(self, model_path: str, inputs: Mapping[str, Value]) -> dict[str, Value]:
         with exposed(model_path) as path:
             return self.run(path, inputs)
+
+    def run_rewritten(self, model_path: str, inputs: Mapping[str, Value]) -> dict[str, Value]:
+        plain = {**self.spec.without("opt", "disabled").options, "opt": "disable_all"}
+        other = OrtBackend(Spec(self.spec.name, self.spec.version, plain))
+        with tempfile.TemporaryDirectory(prefix="onnxreduce-") as folder:
+            path = str(Path(folder, "rewritten.onnx"))
+            self.save_optimized(model_path, path)
+            try:
+                return other.run_all(path, inputs)
+            finally:
+                other.close()
 
     def run_timed(
         self, model_path: str, inputs: Mapping[str, Value], repeats: int = 1
