@@ -6,8 +6,9 @@ an ``If`` may use the same names. So edits that reach into bodies also carry a `
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -141,6 +142,40 @@ def replace(value: ir.Value, by: ir.Value) -> None:
     """Let everything that reads `value`, inside bodies too, read `by`; graph outputs stay."""
     for node, index in tuple(value.uses()):
         node.replace_input_with(index, by)
+
+
+def constant_of(value: ir.Value) -> ir.TensorProtocol | None:
+    """What an initializer or the output of a ``Constant`` node holds, if it is a dense tensor."""
+    if value.const_value is not None and value.is_initializer():
+        return value.const_value
+    node = value.producer()
+    if node is None or node.op_type != "Constant" or node.domain != "":
+        return None
+    for name, attribute in node.attributes.items():
+        if attribute.is_ref():
+            return None
+        if name == "value":
+            return attribute.as_tensor()
+        if name in _CONSTANTS:
+            return ir.tensor(np.array(attribute.value, _CONSTANTS[name]))
+        if name in ("value_string", "value_strings"):
+            return ir.tensor(np.array(attribute.value, object))
+    return None
+
+
+_CONSTANTS = {
+    "value_int": np.int64,
+    "value_ints": np.int64,
+    "value_float": np.float32,
+    "value_floats": np.float32,
+}
+
+
+def listing(names: Sequence[str]) -> str:
+    """The first three names, the long ones shortened, for descriptions of edits."""
+    short = [name if len(name) <= 40 else f"{name[:18]}...{name[-18:]}" for name in names[:3]]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(short) + more
 
 
 class Draft:

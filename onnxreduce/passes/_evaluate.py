@@ -10,7 +10,7 @@ import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
 from onnxreduce.case import Case
-from onnxreduce.passes._draft import bodies
+from onnxreduce.passes._draft import bodies, constant_of
 from onnxreduce.tensors import Array
 
 LIMIT = 1 << 24
@@ -60,7 +60,7 @@ class Evaluator:
 
     def _value(self, value: ir.Value) -> Array | None:
         if value not in self._known:
-            tensor = ir.convenience.get_const_tensor(value)
+            tensor = constant_of(value)
             producer = value.producer()
             if tensor is not None:
                 self._known[value] = tensor.numpy()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 
 from onnxreduce.tensors import Array
@@ -56,9 +57,8 @@ def special(array: Array) -> Array:
         return np.zeros(array.shape, bool)
     wide = array.astype(np.float64)
     magnitude = np.abs(wide)
-    tiny = 0.0
-    if array.dtype.kind == "f":
-        tiny = float(np.finfo(array.dtype).tiny)
+    limits = ml_dtypes.finfo(array.dtype)  # type: ignore[no-untyped-call]
+    tiny = float(limits.tiny)
     subnormal = (magnitude > 0) & (magnitude < tiny)
     found: Array = ~np.isfinite(wide) | (np.signbit(wide) & (wide == 0)) | subnormal
     return found

@@ -11,12 +11,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
 from onnxreduce.case import Case
 from onnxreduce.edits import Conflict, Proposals, key
-from onnxreduce.passes._draft import Draft, Spot, nodes_at, opsets_at, places, schema
+from onnxreduce.passes._draft import Draft, Spot, listing, nodes_at, opsets_at, places, schema
 from onnxreduce.passes._groups import Following, first, follow, groups, least
 
 NAME = "attributes"
@@ -49,9 +50,8 @@ class DropAttributes:
     settings: tuple[Setting, ...]
 
     def describe(self) -> str:
-        names = ", ".join(f"{spot[1]}.{name}" for spot, name in self.settings[:3])
-        more = f" and {len(self.settings) - 3} more" if len(self.settings) > 3 else ""
-        return f"drop attribute{'s' * (len(self.settings) > 1)} {names}{more}"
+        names = listing([f"{spot[1]}.{name}" for spot, name in self.settings])
+        return f"drop attribute{'s' * (len(self.settings) > 1)} {names}"
 
     def apply(self, case: Case) -> Case:
         draft = Draft(case)
@@ -72,7 +72,7 @@ class SetAttribute:
 
     def describe(self) -> str:
         (_, node), name = self.setting
-        return f"set {node}.{name} to {self.value}"
+        return f"set {listing([node])}.{name} to {self.value}"
 
     def apply(self, case: Case) -> Case:
         draft = Draft(case)
@@ -118,7 +118,8 @@ def _number(case: Case, setting: Setting, value: float, index: int | None) -> Fo
         return case
     if isinstance(value, int):
         return (yield from least(case, value, make))
-    rounded = (float(f"{value:.{digits}g}") for digits in (1, 2, 3))
+    # Attributes are float32, so 0.01 and 0.00999999978 are the same number.
+    rounded = (float(np.float32(f"{value:.{digits}g}")) for digits in (1, 2, 3))
     simpler = dict.fromkeys((0.0, 1.0, float(round(value)), *rounded))
     return (yield from first(case, *(make(number) for number in simpler if number != value)))
 

@@ -27,7 +27,9 @@ from onnxreduce.passes._draft import (
     Draft,
     Spot,
     bodies,
+    constant_of,
     downstream,
+    listing,
     nodes_at,
     places,
     reads,
@@ -79,6 +81,8 @@ class FoldAll:
         for value in _values(model):
             # What the folder inferred on its way was not declared, and may be wrong.
             value.metadata_props.pop(FOLDED_FROM_KEY, None)
+            if not value.is_initializer():
+                value.const_value = None
             if value.name in declared:
                 value.type, value.shape = declared[value.name]
             elif not value.is_initializer():
@@ -126,10 +130,13 @@ class Lift:
     def apply(self, case: Case) -> Case:
         draft = Draft(case)
         for node in nodes_at(draft.model, self.spots):
-            tensor = ir.convenience.get_const_tensor(node.outputs[0])
+            tensor = constant_of(node.outputs[0])
             if tensor is None or not isinstance(node.graph, ir.Graph):
                 raise Conflict(f"{key(node)} holds no dense tensor")
-            draft.to_initializer(node.outputs[0], tensor, node.graph)
+            # A tensor knows its name, so one of its own is needed; the numbers are shared.
+            draft.to_initializer(
+                node.outputs[0], ir.tensor(tensor.numpy(), dtype=tensor.dtype), node.graph
+            )
         return draft.finish(same_values=True)
 
 
@@ -155,7 +162,7 @@ class Freeze:
     names: tuple[str, ...]
 
     def describe(self) -> str:
-        return f"make {', '.join(self.names)} constant"
+        return f"make {listing(self.names)} constant"
 
     def apply(self, case: Case) -> Case:
         if not may_freeze(case.model, self.names):

@@ -22,9 +22,11 @@ from onnxreduce.passes._draft import (
     Draft,
     Spot,
     bodies,
+    constant_of,
     detach,
     identifier,
     initializer,
+    listing,
     nodes_at,
     places,
     replace,
@@ -50,7 +52,7 @@ class InlineFunctions:
     names: tuple[str, ...]
 
     def describe(self) -> str:
-        return f"inline {', '.join(name.strip(':') for name in self.names)}"
+        return f"inline {listing([name.strip(':') for name in self.names])}"
 
     def apply(self, case: Case) -> Case:
         draft = Draft(case)
@@ -193,7 +195,7 @@ def _known(case: Case, value: ir.Value) -> Array | None:
     if name in case.inputs:
         fed = case.inputs[name]
         return fed if isinstance(fed, np.ndarray) else None
-    tensor = ir.convenience.get_const_tensor(value)
+    tensor = constant_of(value)
     if tensor is not None:
         return tensor.numpy()
     recorded = case.recording.get(name) if case.recording is not None else None

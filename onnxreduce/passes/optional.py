@@ -18,6 +18,7 @@ from onnxreduce.passes._draft import (
     Draft,
     Spot,
     bodies,
+    listing,
     nodes_at,
     opsets_at,
     places,
@@ -70,9 +71,8 @@ class DropInputs:
     slots: tuple[Slot, ...]
 
     def describe(self) -> str:
-        names = ", ".join(f"{name}[{index}]" for (_, name), index in self.slots[:3])
-        more = f" and {len(self.slots) - 3} more" if len(self.slots) > 3 else ""
-        return f"drop optional input{'s' * (len(self.slots) > 1)} {names}{more}"
+        names = listing([f"{name}[{index}]" for (_, name), index in self.slots])
+        return f"drop optional input{'s' * (len(self.slots) > 1)} {names}"
 
     def apply(self, case: Case) -> Case:
         draft = Draft(case)

@@ -24,6 +24,7 @@ from onnxreduce.passes._draft import (
     Spot,
     bodies,
     graph_at,
+    listing,
     nodes_at,
     places,
     replace,
@@ -56,8 +57,7 @@ class Hollow:
     branches: tuple[tuple[Place, tuple[tuple[int, ...], ...]], ...]
 
     def describe(self) -> str:
-        names = ", ".join(f"{place[-1]} of {place[-2]}" for place, _ in self.branches[:3])
-        return f"zeros for {names}" + ", ..." * (len(self.branches) > 3)
+        return f"zeros for {listing([f'{p[-1]} of {p[-2]}' for p, _ in self.branches])}"
 
     def apply(self, case: Case) -> Case:
         draft = Draft(case)
@@ -108,7 +108,7 @@ class BypassInside:
     def describe(self) -> str:
         if len(self.detours) == 1:
             place, value, by = self.detours[0]
-            return f"bypass {value} by {by} in {place[-1]}"
+            return f"bypass {listing([value])} by {listing([by])} in {place[-1]}"
         return f"bypass {len(self.detours)} nodes in bodies"
 
     def apply(self, case: Case) -> Case:

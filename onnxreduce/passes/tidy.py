@@ -17,7 +17,7 @@ import onnx_ir.passes.common as ir_passes
 
 from onnxreduce.case import Case
 from onnxreduce.edits import Conflict, Proposals
-from onnxreduce.passes._draft import graph_at, node_in, places
+from onnxreduce.passes._draft import graph_at, listing, node_in, places
 from onnxreduce.passes._groups import follow, groups
 from onnxreduce.passes._names import Renaming, renamings
 
@@ -59,7 +59,7 @@ class Rename:
     def describe(self) -> str:
         if len(self.renamings) == 1:
             only = self.renamings[0]
-            return f"rename {only.what} {only.old} to {only.new}"
+            return f"rename {only.what} {listing([only.old])} to {only.new}"
         return f"rename {len(self.renamings)} values, nodes and graphs"
 
     def apply(self, case: Case) -> Case:

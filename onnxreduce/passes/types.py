@@ -19,7 +19,16 @@ import onnx_ir as ir
 
 from onnxreduce.case import Case, InputValue
 from onnxreduce.edits import Conflict, Edit, Proposals, key
-from onnxreduce.passes._draft import Draft, bodies, nodes_at, opsets_at, places, replace, schema
+from onnxreduce.passes._draft import (
+    Draft,
+    bodies,
+    listing,
+    nodes_at,
+    opsets_at,
+    places,
+    replace,
+    schema,
+)
 from onnxreduce.passes._groups import Following, first, follow, groups
 from onnxreduce.shapes import inferred
 from onnxreduce.size import PLAIN_OPSET, dtype_rank
@@ -89,8 +98,7 @@ class RetypeValues:
     names: tuple[str, ...]
 
     def describe(self) -> str:
-        names = ", ".join(self.names[:3]) + ", ..." * (len(self.names) > 3)
-        return f"make the type of {names} plain"
+        return f"make the type of {listing(self.names)} plain"
 
     def apply(self, case: Case) -> Case:
         chosen = set(self.names)

@@ -22,7 +22,7 @@ import onnx_ir as ir
 from onnxreduce.case import Case, InputValue
 from onnxreduce.complexity import array_complexity
 from onnxreduce.edits import Conflict, Edit, Proposals, key
-from onnxreduce.passes._draft import Place, graph_at, node_in, places
+from onnxreduce.passes._draft import Place, graph_at, listing, node_in, places
 from onnxreduce.passes._groups import Following, follow, groups, least, limited
 from onnxreduce.passes._recipes import cook, is_float, recipes
 from onnxreduce.tensors import Array
@@ -66,9 +66,7 @@ class Fill:
     targets: tuple[Target, ...]
 
     def describe(self) -> str:
-        names = ", ".join(target.name for target in self.targets[:3])
-        more = f" and {len(self.targets) - 3} more" if len(self.targets) > 3 else ""
-        return f"{self.recipe} in {names}{more}"
+        return f"{self.recipe} in {listing([target.name for target in self.targets])}"
 
     def apply(self, case: Case) -> Case:
         return _rewrite(case, {t: lambda a: cook(self.recipe, a) for t in self.targets})
