@@ -80,6 +80,7 @@ class Analysis:
     literal_mends: list[tuple[Lit, Callable[[Size], Any]]] = field(default_factory=list)
     index_mends: list[IndexMend] = field(default_factory=list)
     anchors: dict[Anchor, Expr] = field(default_factory=dict)
+    literal_axes: dict[tuple[str, provenance.Edge, int], Expr] = field(default_factory=dict)
     kernels: list[Expr] = field(default_factory=list)
     unruly: dict[str, str] = field(default_factory=dict)
     """Nodes whose axes are frozen, and why."""

@@ -99,7 +99,7 @@ class _Emitter:
                 versions = self._versions(
                     base, literals.get(name, {}), indices.get(name, {}), content is None
                 )
-                content = self._share_out(root, base, versions, content)
+                content = self._share_out(root, base, versions, content, name in literals)
             if content is not None:
                 self._store(root, content)
 
@@ -143,7 +143,12 @@ class _Emitter:
         flat[:] = np.where(negative, new - kept.size, new)
 
     def _share_out(
-        self, root: Root, base: Array, versions: dict[Edge, Array], sliced: Array | None
+        self,
+        root: Root,
+        base: Array,
+        versions: dict[Edge, Array],
+        sliced: Array | None,
+        literal: bool,
     ) -> Array | None:
         """Give every reader its version: in place when all agree, else private copies."""
         changed = {edge: v for edge, v in versions.items() if not _equal(v, base)}
@@ -154,7 +159,9 @@ class _Emitter:
         if all(_equal(versions.get(edge, base), first) for edge in uses):
             return first
         if root.kind == "input":
-            raise Conflict(f"the readers of input {root.name} need different values")
+            if len({tuple(v.reshape(-1).tolist()) for v in changed.values()}) > 1 or literal:
+                raise Conflict(f"the readers of input {root.name} need different values")
+            return first  # indices: what else is computed from them is data
         for edge, array in changed.items():
             self._private(root, edge, array)
         return sliced

@@ -266,7 +266,8 @@ class Space:
 
     def tie(self, left: Expr, right: Expr) -> None:
         """Only the sizes stay equal."""
-        self.constraints.append(Same(left, right))
+        if normal(left) is not normal(right):
+            self.constraints.append(Same(left, right))
 
 
 def sizes(axes: Sequence[Expr]) -> tuple[int, ...]:

@@ -193,6 +193,9 @@ class Site:
         if isinstance(element, Dim):
             self.unify(axis, element.axis)
         elif isinstance(element, Lit):
+            where = (element.root, element.edge, element.index)
+            known = self.analysis.literal_axes.setdefault(where, axis)
+            self.analysis.space.tie(known, axis)  # readers that share a literal
             self.literal(element, lambda size: size(axis))
         else:
             self.equal(axis, lambda size: int(element.at(size)), "computed size")

@@ -30,6 +30,8 @@ class Driven:
     size: SizeFn
     why: str
     reads: tuple[Sym, ...] = ()
+    defines: bool = False
+    """Whether the axis is a symbol that nothing else determines, itself least of all."""
 
 
 @dataclass(eq=False)
@@ -61,7 +63,8 @@ class System:
     def settle(self, weights: dict[Sym, int]) -> None:
         """Resolve every expression once, and find what each function reads."""
         self.weights = weights
-        self.same = [Same(settled(s.left), settled(s.right)) for s in self.same]
+        pairs = [Same(settled(pair.left), settled(pair.right)) for pair in self.same]
+        self.same = [pair for pair in pairs if pair.left is not pair.right]
         for equation in self.driven:
             equation.axis = settled(equation.axis)
             seen: dict[Sym, None] = {}
@@ -72,7 +75,23 @@ class System:
 
             equation.size(observe)
             equation.reads = tuple(seen)
-        self.followers = frozenset(e.axis for e in self.driven if isinstance(e.axis, Sym))
+        self._follow()
+
+    def _follow(self) -> None:
+        """Which symbols follow which. A skip connection around a stride closes a circle: its
+        first symbol stays free, and the last function is a condition."""
+        sources: dict[Sym, set[Sym]] = {}
+        for equation in self.driven:
+            axis = equation.axis
+            if not isinstance(axis, Sym) or axis.rigid or axis in sources:
+                continue
+            below = set(equation.reads)
+            for symbol in equation.reads:
+                below |= sources.get(symbol, set())
+            if axis not in below:
+                sources[axis] = below
+                equation.defines = True
+        self.followers = frozenset(sources)
 
     followers: frozenset[Sym] = frozenset()
     """Symbols that are themselves driven."""
@@ -154,7 +173,8 @@ class _Solver:
         have = self.plan.size(equation.axis)
         if want == have:
             return
-        if want >= 0 and self._move(equation.axis, want):
+        bound = equation.axis in self.system.followers and not equation.defines
+        if want >= 0 and not bound and self._move(equation.axis, want):
             return
         if not self._pull(equation, have):
             raise Conflict(f"{equation.why}: {want} where {have} is needed")
