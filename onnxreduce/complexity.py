@@ -49,6 +49,11 @@ def array_complexity(array: Array) -> int:
     return cost
 
 
+def element_complexity(flat: Array) -> Array:
+    """The complexity of each number of a one-dimensional array; strings are not numbers."""
+    return _digits(flat)
+
+
 @functools.lru_cache(maxsize=65536)
 def number_complexity(number: float) -> int:
     """The complexity of one number; a float is taken as the float32 that an attribute holds."""

@@ -13,6 +13,7 @@ the bug with it, so every reader must keep an operand that varies.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
@@ -61,6 +62,8 @@ class FoldAll:
         from onnxscript.optimizer import FOLDED_FROM_KEY
         from onnxscript.optimizer._constant_folding import FoldConstantsPass
 
+        # It warns about every node that it leaves alone.
+        logging.getLogger("onnxscript.optimizer").setLevel(logging.ERROR)
         draft = Draft(case)
         model = draft.model
         if any(value.is_initializer() for value in model.graph.inputs):

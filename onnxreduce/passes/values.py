@@ -20,7 +20,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxreduce.case import Case, InputValue
-from onnxreduce.complexity import array_complexity
+from onnxreduce.complexity import array_complexity, element_complexity
 from onnxreduce.edits import Conflict, Edit, Proposals, key
 from onnxreduce.passes._draft import Place, graph_at, listing, node_in, places
 from onnxreduce.passes._groups import Following, follow, groups, least, limited
@@ -299,14 +299,10 @@ def _elements(case: Case, target: Target) -> Following:
 def _worth(flat: Array, recipe: str) -> list[int]:
     """The flat indices of the elements that a recipe makes simpler."""
     made = cook(recipe, flat)
-    changed: list[int] = np.flatnonzero(made != flat).tolist()
-    if len(changed) > ELEMENTS**2:
-        return changed
-    return [
-        index
-        for index in changed
-        if array_complexity(made[index : index + 1]) < array_complexity(flat[index : index + 1])
-    ]
+    simpler: list[int] = np.flatnonzero(
+        element_complexity(made) < element_complexity(flat)
+    ).tolist()
+    return simpler
 
 
 def _bundles(indices: Sequence[int]) -> list[tuple[int, ...]]:
