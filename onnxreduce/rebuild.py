@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx_ir as ir
 
+from onnxreduce.activations import MadeUp
 from onnxreduce.case import Case, InputValue, Recording
 from onnxreduce.edits import Conflict
 from onnxreduce.graph import Index, bodies, index
@@ -197,8 +198,6 @@ def output_type(case: Case, name: str) -> ValueType | None:
 
 def recording_of(case: Case) -> Recording:
     """The case's recording; made-up values where there is none."""
-    from onnxreduce.activations import MadeUp
-
     return case.recording or MadeUp.of(case)
 
 
