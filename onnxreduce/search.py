@@ -138,11 +138,18 @@ def _most_open(
         below = row
     total = below[last]
     worth = [
-        (round(abs(chance / total - 0.5), 2), end - start, start, end)
+        (abs(chance / total - 0.5), start, end)
         for chance, start, end in found
         if end - start < high - low and chance > OPEN * total
     ]
-    return min(worth)[2:] if worth else None
+    # Of about equally open questions, one that leaves an end where it is: two ends moved at once
+    # are two more places to be wrong about.
+    best = min(
+        worth,
+        key=lambda w: (round(20 * w[0]), w[1] > low and w[2] < high, round(w[0], 2), w[2] - w[1]),
+        default=None,
+    )
+    return best[1:] if best else None
 
 
 def _ticks(
