@@ -21,14 +21,16 @@ from onnxreduce.backends.base import Backend, BackendError, Info, Value
 from onnxreduce.backends.expose import exposed, external_files
 from onnxreduce.backends.spec import Option, Spec
 from onnxreduce.backends.web import dist, faults, wire
-from onnxreduce.backends.web.channel import Late, PageLost
+from onnxreduce.backends.web.channel import Late, PageLost, browser_name
 from onnxreduce.backends.web.link import AgentLink, BrowserLink, Link
 from onnxreduce.backends.web.options import KNOWN, Options, read
 from onnxreduce.backends.web.server import Blob
 from onnxreduce.tensors import Array
 
+START = 10.0
+"""Seconds that a new worker has on top of a case's own, to load and compile the runtime."""
 GRACE = 10.0
-"""Seconds beyond a case's own time in which the page must have said that the time is over."""
+"""Seconds beyond a case's own time in which the page must have said that it is over."""
 
 Header = dict[str, Any]
 
@@ -61,7 +63,7 @@ class WebBackend(Backend):
     def version(self) -> str:
         client = self._connected().client
         runtime = f"onnxruntime-web {self._version} {self.options.bundle}"
-        return f"{runtime}, {_browser_name(str(client.get('browser', '')))}"
+        return f"{runtime}, {browser_name(client)}"
 
     def describe(self) -> str:
         client = self._connected().client
@@ -154,9 +156,8 @@ class WebBackend(Backend):
 
     def _await(self, link: Link, job: str) -> bytearray:
         try:
-            return link.channel.wait(
-                job, self.options.timeout + (0 if self.options.main else GRACE)
-            )
+            grace = 0 if self.options.main else GRACE
+            return link.channel.wait(job, self.options.timeout + START + grace)
         except Late:
             link.unhang()  # only a page that runs cases itself can hang
             return link.channel.wait(job, 5)
@@ -168,6 +169,7 @@ class WebBackend(Backend):
             "label": f"{options.provider}, {Path(model_path).name}",
             "main": options.main,
             "timeout": options.timeout,
+            "start": START,
             "bundle": f"ort/{options.bundle}",
             "threads": options.threads,
             "session": options.session_options(),
@@ -265,10 +267,3 @@ def _declare_shapes(path: str) -> None:
         if not output.HasField("type") and output.name in known:
             output.CopyFrom(known[output.name])
     Path(path).write_bytes(model.SerializeToString())
-
-
-def _browser_name(agent: str) -> str:
-    """``Chrome/156.0.0.0`` out of a user-agent string; the last such product is the telling one."""
-    products = [word for word in agent.split() if "/" in word and not word.startswith("Mozilla")]
-    telling = [word for word in products if word.split("/")[0] not in ("AppleWebKit", "Safari")]
-    return (telling or products or ["unknown browser"])[-1]

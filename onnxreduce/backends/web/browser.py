@@ -12,13 +12,14 @@ import atexit
 import os
 import shutil
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from playwright.async_api import Browser as PlaywrightBrowser
+import psutil
 from playwright.async_api import (
     BrowserContext,
     CDPSession,
@@ -117,25 +118,20 @@ def _close_all() -> None:
 
 
 class Tab:
-    """One page. `lost` is called, from another thread, with the reason when it dies."""
+    """One page of a browser."""
 
-    def __init__(
-        self, page: Page, context: BrowserContext, cdp: CDPSession | None, owns_context: bool
-    ) -> None:
+    def __init__(self, page: Page, cdp: CDPSession) -> None:
         self._page = page
-        self._context = context
         self._cdp = cdp
-        self._owns_context = owns_context
 
     def terminate(self) -> None:
         """End the JavaScript or wasm that hangs on the page's main thread."""
-        if self._cdp is not None:
-            _call(self._cdp.send("Runtime.terminateExecution"), 5)
+        _call(self._cdp.send("Runtime.terminateExecution"), 5)
 
     def close(self) -> None:
         """Close the page, hung or not; a page that is gone already is fine."""
         try:
-            _call(self._context.close() if self._owns_context else self._page.close(), 10)
+            _call(self._page.close(), 10)
         except (PlaywrightError, TimeoutError):
             return  # crashed with its browser: the browser's replacement sees to it
 
@@ -153,21 +149,19 @@ class Browser:
         self.users = 0
         self.gpu_faults = 0
         self._lock = threading.RLock()
-        self._playwright: Playwright | None = None
-        self._browser: PlaywrightBrowser | None = None
+        self._running: _Running | None = None
 
     @property
     def worn(self) -> bool:
         """Whether it has lost so many GPU processes that it should be replaced."""
         return self.gpu_faults >= GPU_FAULTS and not self.launch.cdp
 
-    @property
-    def version(self) -> str:
-        """Such as ``156.0.8078.114``; empty before the first page."""
-        return self._browser.version if self._browser else ""
-
     def open(self, url: str, lost: Callable[[str], None]) -> Tab:
-        """Open a page in a context of its own.
+        """Open a page.
+
+        Args:
+            url: where.
+            lost: called from another thread, with the reason, when the page dies.
 
         Raises:
             BackendError: ``unsupported``: none is installed, it does not start, or it cannot
@@ -179,9 +173,7 @@ class Browser:
             try:
                 return self._open(url, lost)
             except (PlaywrightError, TimeoutError):
-                if self.launch.cdp:
-                    raise BackendError("unsupported", self._complaint()) from None
-            self.stop()  # once more, with a new browser
+                self.stop()  # once more, with a new browser
             try:
                 return self._open(url, lost)
             except (PlaywrightError, TimeoutError) as error:
@@ -199,37 +191,89 @@ class Browser:
     def stop(self) -> None:
         """Close the browser; the next `open` starts another."""
         with self._lock:
-            browser, playwright = self._browser, self._playwright
-            self._browser = self._playwright = None
+            running, self._running = self._running, None
             self.gpu_faults = 0
-            if playwright is not None:
+            if running is not None:
                 try:
-                    _call(_stop(browser, playwright, detach=bool(self.launch.cdp)), 15)
+                    _call(running.stop(), 15)
                 except (PlaywrightError, TimeoutError):
                     return  # the driver is gone, and its browser with it
 
     def _open(self, url: str, lost: Callable[[str], None]) -> Tab:
-        if self._browser is None or not self._browser.is_connected():
+        if self._running is None or self._running.gone:
             self.stop()
-            self._playwright = _call(async_playwright().start())
-            self._browser = _call(_start(self._playwright, self.launch))
-        return _call(_open(self._browser, url, lost, attached=bool(self.launch.cdp)))
+            self._running = _call(_start(self.launch))
+        return _call(self._running.open(url, lost))
 
-    def _complaint(self, error: Exception | None = None) -> str:
+    def _complaint(self, error: Exception) -> str:
         if self.launch.cdp:
             return (
                 f"cannot use the browser at {self.launch.cdp}: is it running with "
                 "--remote-debugging-port, and can it reach this machine's loopback address "
                 "(on a phone: adb reverse)?"
             )
-        said = str(error).strip().splitlines()[0] if error else ""
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
         hint = "; give flags=--no-sandbox" if "sandbox" in str(error).lower() else ""
         return f"the browser {self.launch.browser or find()} does not start: {said}{hint}"
 
 
-async def _start(playwright: Playwright, launch: Launch) -> PlaywrightBrowser:
-    if launch.cdp:
-        return await playwright.chromium.connect_over_cdp(launch.cdp, timeout=10_000)
+class _Running:
+    """One run of a browser, and the Playwright driver that holds it."""
+
+    def __init__(
+        self, playwright: Playwright, context: BrowserContext, scratch: Path | None
+    ) -> None:
+        self.gone = False
+        self._playwright = playwright
+        self._context = context
+        self._scratch = scratch
+        context.on("close", self._note_end)
+
+    async def open(self, url: str, lost: Callable[[str], None]) -> Tab:
+        page = await _new_page(self._context)
+        page.on("crash", lambda _: lost("the renderer process crashed"))
+        page.on("close", lambda _: lost("the page was closed"))
+        cdp = await self._context.new_cdp_session(page)
+        await page.goto(url, wait_until="domcontentloaded", timeout=20_000)
+        return Tab(page, cdp)
+
+    async def stop(self) -> None:
+        """Close the browser if it was launched here; one that was attached to stays."""
+        try:
+            if self._scratch is not None and not self.gone:
+                await self._context.close()
+        finally:
+            await self._playwright.stop()
+            if self._scratch is not None:
+                shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _note_end(self, _: object) -> None:
+        self.gone = True
+
+
+async def _start(launch: Launch) -> _Running:
+    playwright = await async_playwright().start()
+    scratch = None if launch.cdp else scratch_folder()
+    try:
+        context = await (
+            _launch(playwright, launch, scratch)
+            if scratch
+            else _attach(playwright, str(launch.cdp))
+        )
+    except BaseException:
+        await playwright.stop()
+        if scratch:
+            shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    return _Running(playwright, context, scratch)
+
+
+async def _attach(playwright: Playwright, url: str) -> BrowserContext:
+    browser = await playwright.chromium.connect_over_cdp(url, timeout=10_000)
+    return browser.contexts[0] if browser.contexts else await browser.new_context()
+
+
+async def _launch(playwright: Playwright, launch: Launch, scratch: Path) -> BrowserContext:
     executable = launch.browser or find()
     if executable is None and not Path(playwright.chromium.executable_path).is_file():
         raise BackendError(
@@ -237,40 +281,27 @@ async def _start(playwright: Playwright, launch: Launch) -> PlaywrightBrowser:
             "no Chromium, Chrome or Edge found: install one, or run `playwright install chromium`, "
             "or name one with browser=PATH",
         )
-    root = getattr(os, "geteuid", lambda: 1)() == 0
-    return await playwright.chromium.launch(
+    return await playwright.chromium.launch_persistent_context(
+        scratch / "profile",
         executable_path=executable,
         headless=not launch.headed,
-        chromium_sandbox=not root,  # Chromium refuses to sandbox root
+        chromium_sandbox=os.geteuid() != 0,  # Chromium refuses to sandbox root
         args=[*FLAGS, *launch.flags],
+        env={**os.environ, "TMPDIR": str(scratch)},
+        artifacts_dir=scratch / "artifacts",
         handle_sigint=False,
         timeout=30_000,
     )
 
 
-async def _stop(browser: PlaywrightBrowser | None, playwright: Playwright, *, detach: bool) -> None:
-    try:
-        if browser is not None and not detach:
-            await browser.close()
-    finally:
-        await playwright.stop()
-
-
-async def _open(
-    browser: PlaywrightBrowser, url: str, lost: Callable[[str], None], *, attached: bool
-) -> Tab:
-    if attached and browser.contexts:
-        context = browser.contexts[0]
-        page = await _new_page(context)
-    else:
-        context = await browser.new_context()
-        page = await context.new_page()
-    page.on("crash", lambda _: lost("the renderer process crashed"))
-    page.on("close", lambda _: lost("the page was closed"))
-    browser.on("disconnected", lambda _: lost("the browser exited"))
-    cdp = await context.new_cdp_session(page)
-    await page.goto(url, wait_until="domcontentloaded", timeout=20_000)
-    return Tab(page, context, cdp, owns_context=not attached)
+def scratch_folder() -> Path:
+    """A folder for a browser's profile and leavings; those of killed processes are removed."""
+    base = Path(tempfile.gettempdir())
+    for left in base.glob("onnxreduce-browser-*-*"):
+        owner = left.name.split("-")[2]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"onnxreduce-browser-{os.getpid()}-", dir=base))
 
 
 async def _new_page(context: BrowserContext) -> Page:

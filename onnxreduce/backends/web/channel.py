@@ -39,7 +39,7 @@ class Channel:
         self._seen = 0.0
         self._broken: float | None = None
         self._fault: str | None = None
-        self._closed = False
+        self.closed = False
         self.client: dict[str, Any] = {}
         self.pages = 0
 
@@ -54,14 +54,14 @@ class Channel:
                     return {"op": "replaced"}
                 self._take_over(page)
             self._seen, self._broken = time.monotonic(), None
-            while page == self._page and not self._closed:
+            while page == self._page and not self.closed:
                 if self._orders:
                     return self._orders.popleft()
                 rest = end - time.monotonic()
                 if rest <= 0:
                     return {"op": "idle"}
                 self._changed.wait(rest)
-            if self._closed:
+            if self.closed:
                 return {"op": "closed"}
             return {"op": "idle" if self._page is None else "replaced"}
 
@@ -132,7 +132,7 @@ class Channel:
         with self._changed:
             while not (self._page is not None and self._alive()):
                 rest = end - time.monotonic()
-                if rest <= 0 or self._fault or self._closed:
+                if rest <= 0 or self._fault or self.closed:
                     return False
                 self._changed.wait(min(rest, 0.5))
             return True
@@ -159,7 +159,7 @@ class Channel:
     def close(self) -> None:
         """End every poll."""
         with self._changed:
-            self._closed = True
+            self.closed = True
             self._changed.notify_all()
 
     def _clear(self) -> None:
@@ -178,3 +178,10 @@ class Channel:
         if self._broken is not None and now - self._broken > GRACE:
             return False
         return now - self._seen < SILENCE
+
+
+def browser_name(client: dict[str, Any]) -> str:
+    """``Chrome/156.0.0.0`` out of what a page said; the last product that is its own tells."""
+    products = [word for word in str(client.get("browser", "")).split() if "/" in word]
+    telling = [w for w in products if w.split("/")[0] not in ("Mozilla", "AppleWebKit", "Safari")]
+    return (telling or products or ["unknown browser"])[-1]

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import onnx
+
 Kind = Literal["load", "run", "crash", "timeout", "unsupported"]
 
 _UNSUPPORTED = re.compile(
@@ -35,6 +37,7 @@ _MEMORY = re.compile(
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ ")
 _IDLE_TALK = re.compile(r"Unknown CPU vendor|Some nodes were not assigned|Rerunning with verbose")
+_TYPE_NUMBER = re.compile(r"unsupported data type: (\d+)")
 _NUMBER = re.compile(r"\(a bare number, -?\d+\)")
 
 
@@ -74,9 +77,15 @@ def kind(header: Mapping[str, Any]) -> Kind:
 def message(header: Mapping[str, Any]) -> str:
     """One line; the same for two runs of the same failure."""
     text = _NUMBER.sub("(a bare number)", " ".join(str(header.get("message", "")).split()))
+    text = _TYPE_NUMBER.sub(_with_type_name, text)
     if _MEMORY.search(text):
         text = f"out of memory: {text}"
     return f"{text} [while: {header.get('stage', 'unknown')}]"
+
+
+def _with_type_name(match: re.Match[str]) -> str:
+    names = {number: name.lower() for name, number in onnx.TensorProto.DataType.items()}
+    return f"{match[0]} ({names.get(int(match[1]), 'unknown')})"
 
 
 def notes(header: Mapping[str, Any]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from onnxreduce.backends.base import BackendError
 from onnxreduce.backends.web import browser as browsers
-from onnxreduce.backends.web.channel import Channel
+from onnxreduce.backends.web.channel import Channel, browser_name
 from onnxreduce.backends.web.dist import cache_home
 from onnxreduce.backends.web.options import Options
 from onnxreduce.backends.web.server import Server
@@ -138,19 +138,17 @@ class AgentLink(Link):
         self._slot.truncate()
         self._slot.write(json.dumps({"port": self.server.port, "token": self.server.token}))
         self._slot.flush()
-        self._told = False
+        self._known = bool(kept)
 
     def connect(self) -> None:
-        if self.channel.connected(0.0 if not self._told else 2.0):
+        # A page that served the last process, or lost its connection, comes back in a second or so.
+        if self.channel.connected(2.5 if self._known else 0.0):
             return
-        # A page left from the worker before this one comes back within about a second.
-        if not self._told and self.channel.connected(2.5):
-            return
+        self._known = True
         self._say(f"onnxreduce: open {self.server.url} in the browser that shows the bug")
-        self._told = True
         if not self.channel.connected(self._wait):
             raise BackendError("unsupported", f"no browser opened {self.server.url}")
-        self._say(f"onnxreduce: connected: {self.client.get('browser', 'a browser')}")
+        self._say(f"onnxreduce: connected: {browser_name(self.client)}")
 
     def drop_page(self) -> None:
         """Only forget its job: the next page may be there already."""

@@ -9,8 +9,9 @@ const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
 let worker = null;
 let workerKey = '';
-let current = null; // the job that runs: {job, notes, stage, settle}
+let current = null; // the job that runs: {notes, stage, settle, warm}
 let jobs = 0;
+let ran = 0; // by this worker (or this page, with job.main)
 let chain = Promise.resolve(); // one job after another
 
 function show(kind, text) {
@@ -41,12 +42,13 @@ function hear({ note, lost, stage, header, results }) {
 function dropWorker() {
   worker?.terminate();
   worker = null;
+  ran = 0;
 }
 
 // A fault: nothing in this worker can be trusted any more.
 function spoil(fault) {
   dropWorker();
-  current?.settle({ header: { ok: false, stage: current.stage, ...fault }, results: [] });
+  current?.settle({ header: { ok: false, stage: current.stage, warm: current.warm, ...fault }, results: [] });
 }
 
 function startWorker(job) {
@@ -64,19 +66,20 @@ async function perform(job) {
   jobs += 1;
   show('busy', `job ${jobs}: ${job.label}`);
   const start = performance.now();
+  let watch;
   const answer = await new Promise((settle) => {
-    current = { job, notes: [], stage: 'start', settle };
-    current.watch = setTimeout(() => spoil(
-      { fault: 'timeout', message: `no result in ${job.timeout} s (stage: ${current.stage})` }), job.timeout * 1000);
+    if (!job.main) startWorker(job);
+    current = { notes: [], stage: 'start', settle, warm: ran++ };
+    const seconds = job.timeout + (current.warm ? 0 : job.start); // a cold worker compiles first
+    watch = setTimeout(spoil, seconds * 1000, { fault: 'timeout', message: `no result in ${seconds} s` });
     if (job.main) {
       listen({ note: (note) => hear({ note }), lost: (lost) => hear({ lost }), stage: (stage) => hear({ stage }) });
       run(job).then(settle);
     } else {
-      startWorker(job);
       worker.postMessage(job);
     }
   });
-  clearTimeout(current.watch);
+  clearTimeout(watch);
   const header = { ...answer.header, console: current.notes };
   current = null;
   await post(`answer/${job.id}`, pack(header, answer.results));

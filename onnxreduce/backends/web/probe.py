@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from onnxreduce.backends.base import BackendError, Info
 from onnxreduce.backends.web import browser as browsers
-from onnxreduce.backends.web.channel import Channel
+from onnxreduce.backends.web.channel import Channel, browser_name
 from onnxreduce.backends.web.options import DEFAULT_VERSION, PROVIDERS
 from onnxreduce.backends.web.server import Server
 
@@ -19,10 +19,10 @@ def probe() -> list[Info]:
         fix = "install Node.js, or give an unpacked onnxruntime-web with dist=DIR"
         return [Info("web", reason="npm is not installed", fix=fix)]
     try:
-        client, version = _ask_browser()
+        client = _ask_browser()
     except BackendError as error:
         return [Info("web", reason=error.message, fix="apt install chromium, or browser=PATH")]
-    runtime = f"onnxruntime-web {DEFAULT_VERSION}, Chromium {version}"
+    runtime = f"onnxruntime-web {DEFAULT_VERSION}, {browser_name(client)}"
     found = []
     for name in PROVIDERS:
         device = True if name == "wasm" else client.get(name.partition("-")[0])
@@ -33,7 +33,7 @@ def probe() -> list[Info]:
     return found
 
 
-def _ask_browser() -> tuple[dict[str, object], str]:
+def _ask_browser() -> dict[str, object]:
     channel = Channel()
     with TemporaryDirectory(prefix="onnxreduce-") as empty:
         server = Server(Path(empty), channel)
@@ -41,9 +41,8 @@ def _ask_browser() -> tuple[dict[str, object], str]:
         try:
             tab = browser.open(server.url, channel.lost)
             client = channel.introduced(20)
-            version = browser.version
             tab.close()
-            return client, version
+            return client
         finally:
             server.close()
             browser.release()

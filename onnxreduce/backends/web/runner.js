@@ -4,7 +4,6 @@
 const noted = { note: () => {}, lost: () => {}, stage: () => {} };
 let ort = null;
 let keeper = null; // a session that stays open so that the provider keeps its device and shaders
-let ran = 0;
 
 export function listen(listeners) {
   Object.assign(noted, listeners);
@@ -146,10 +145,9 @@ function describe(error) {
 }
 
 export async function run(job) {
-  const header = { ok: false, stage: 'fetch', warm: ran, ms: { runs: [] } };
+  const header = { ok: false, stage: 'fetch', ms: { runs: [] } };
   const results = [];
   const enter = (stage) => { header.stage = stage; noted.stage(stage); };
-  ran += 1;
   let session = null;
   try {
     const [model, inputs, ...external] = await Promise.all(

@@ -234,11 +234,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(part)
 
     def _refuse(self, status: HTTPStatus) -> None:
-        self.close_connection = True
-        self._head(status, "text/plain", 0)
+        self._head(status, "text/plain", 0, last=True)
 
-    def _head(self, status: HTTPStatus, kind: str, size: int, *, cached: bool = False) -> None:
+    def _head(
+        self, status: HTTPStatus, kind: str, size: int, *, cached: bool = False, last: bool = False
+    ) -> None:
         self.send_response(status)
+        if last or self.server.owner.channel.closed:
+            self.send_header("Connection", "close")  # ends this handler's loop, too
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(size))
         self.send_header("Cache-Control", "max-age=86400" if cached else "no-store")
