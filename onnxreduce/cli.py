@@ -46,13 +46,14 @@ def _reduce(arguments: list[str]) -> int:
     from onnxreduce.progress import listener
     from onnxreduce.reducer import reduce
 
+    oracle, settings = _oracle(options)
     result = reduce(
         options.model,
-        options.oracle,
+        oracle,
         inputs=options.inputs,
         listener=listener(options.quiet),
         output=options.output or default_output(options.model),
-        settings=_pairs(options.set, "--set"),
+        settings=settings,
         dims=_sizes(options.dim),
         seed=options.seed,
         timeout=options.timeout,
@@ -72,6 +73,25 @@ def _reduce(arguments: list[str]) -> int:
     return 3 if result.stopped_by else 0
 
 
+def _oracle(options: argparse.Namespace) -> tuple[str, dict[str, str]]:
+    """The oracle and its parameters: given, or two backends that should agree."""
+    settings = _pairs(options.set, "--set")
+    names = ("expected", "actual", "atol", "rtol")
+    sides = {name: value for name in names if (value := getattr(options, name)) is not None}
+    if options.oracle is not None:
+        if sides:
+            raise UsageError(
+                f"--{next(iter(sides))} goes without --oracle; give an oracle's parameters by --set"
+            )
+        return options.oracle, settings
+    if not {"expected", "actual"} <= sides.keys():
+        raise UsageError(
+            "which bug? give --oracle ORACLE, or --expected BACKEND and --actual BACKEND "
+            "(see: onnxreduce oracles, onnxreduce backends)"
+        )
+    return "differs", {**settings, **sides}
+
+
 def default_output(model: Path) -> Path:
     """``<model stem>-reduced`` in the current directory."""
     return Path(f"{model.stem}-reduced")
@@ -88,11 +108,14 @@ def _parser() -> argparse.ArgumentParser:
     add("model", type=Path, metavar="MODEL", help="the .onnx file; it is never written to")
     add(
         "--oracle",
-        required=True,
         metavar="ORACLE",
         help="a Python file with interesting(case), an executable, or a ready-made name",
     )
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="a parameter of the oracle")
+    add("--expected", metavar="BACKEND", help="short for --oracle differs: the side to trust")
+    add("--actual", metavar="BACKEND", help="short for --oracle differs: the side that is wrong")
+    add("--atol", metavar="A", help="for --expected/--actual, as in numpy.allclose")
+    add("--rtol", metavar="R", help="for --expected/--actual, as in numpy.allclose")
     add(
         "--inputs",
         type=Path,
@@ -162,8 +185,12 @@ def _backends(arguments: list[str]) -> int:
     ).parse_args(arguments)
     from onnxreduce.backends import list_backends
 
-    for entry in list_backends():
-        print(entry)
+    for info in list_backends():
+        what = ", ".join(part for part in (info.version, info.device) if part)
+        state = f"not usable: {info.reason}" if info.reason else what
+        print(f"{info.spec:18} {state}")
+        if info.fix:
+            print(f"{'':18} to mend it: {info.fix}")
     return 0
 
 
