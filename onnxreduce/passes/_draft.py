@@ -23,17 +23,6 @@ that holds it and the attribute's name; a local function starts with ``domain::n
 Spot = tuple[Place, str]
 """A node: where it is, and its key."""
 
-RANDOM = frozenset(
-    {
-        "Bernoulli",
-        "Multinomial",
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-    }
-)
-
 
 def identifier(function: ir.Function) -> str:
     return f"{function.domain}::{function.name}::{function.overload}"

@@ -23,8 +23,8 @@ import onnx_ir.passes.common as ir_passes
 
 from onnxreduce.case import Case
 from onnxreduce.edits import Conflict, Proposals, key
+from onnxreduce.graph import draws
 from onnxreduce.passes._draft import (
-    RANDOM,
     Draft,
     Spot,
     bodies,
@@ -210,7 +210,7 @@ def may_freeze(model: ir.Model, names: Collection[str]) -> bool:
         value
         for _, graph in places(model)
         for node in graph
-        if node.op_type in RANDOM
+        if draws(node)
         for value in node.outputs
     ]
     varying = downstream(model, sources)
@@ -281,8 +281,7 @@ def _liftable(model: ir.Model) -> Iterator[Spot]:
 
 
 def _deterministic(node: ir.Node) -> bool:
-    training = node.op_type == "Dropout" and len(node.inputs) > 2
-    return node.op_type not in RANDOM and not training
+    return not draws(node)
 
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:
