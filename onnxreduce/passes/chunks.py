@@ -12,8 +12,15 @@ NAME = "chunks"
 RECORDS = True
 
 
+MANY = 24
+"""Beyond this many nodes, halves and quarters come before the small chunks."""
+
+
 def edits(case: Case) -> Proposals:
     cut = Cut(index(case.model))
-    sizes = [size for size in (8, 4, 2) if 2 * size < len(cut.items)]
+    left = cut.items
+    if len(left) > MANY:
+        left = yield from search.halving(left, cut.drop, smallest=8, all_at_once=False)
+    sizes = [size for size in (4, 2) if 2 * size < len(left)]
     if sizes:
-        yield from search.chunks(cut.items, cut.drop, sizes, all_at_once=False)
+        yield from search.chunks(left, cut.drop, sizes, all_at_once=False)
