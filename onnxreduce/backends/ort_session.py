@@ -150,16 +150,13 @@ class Runner:
                 raise Failure("unsupported", f"{path} cannot be loaded: {error}") from error
 
     def _plugin_devices(self, missing: list[str]) -> list[Any]:
-        devices = []
         if self.options.get("libraries"):
             devices = [d for d in onnxruntime.get_ep_devices() if d.ep_name in missing]
-        if not devices:
-            have = ", ".join(onnxruntime.get_available_providers())
-            raise Failure(
-                "unsupported",
-                f"no execution provider {missing[0]} here; there are: {have}",
-            )
-        return devices
+            if devices:
+                return devices
+            raise Failure("unsupported", f"the library of {missing[0]} finds no device here")
+        have = ", ".join(onnxruntime.get_available_providers())
+        raise Failure("unsupported", f"no execution provider {missing[0]} here; there are: {have}")
 
     def _run(self, session: Any, feeds: dict[str, Any]) -> dict[str, Any]:
         names = [value.name for value in session.get_outputs()]
