@@ -115,3 +115,13 @@ def test_what_is_gone_is_a_conflict():
     ):
         with pytest.raises(Conflict):
             edit.apply(case)
+
+
+def test_counts_and_codes_are_no_numbers():
+    model = """<ir_version: 8, opset_import: ["": 18]>
+    g (float[4] x) => (float16[2] y, float[2] b) {
+      a, b = Split<num_outputs = 2>(x)
+      y = Cast<to = 10>(a)
+    }"""
+    proposals = list(attributes.edits(case_of(model)))
+    assert not any(isinstance(edit, attributes.SetAttribute) for edit in proposals)

@@ -33,8 +33,13 @@ _NUMBERS = {
     ir.AttributeType.FLOAT,
     ir.AttributeType.FLOATS,
 }
-_NO_NUMBERS = frozenset({"to", "dtype", "perm", "equation", "output_dtype", "stash_type"})
-"""Codes and orders, where a smaller number is not a simpler one."""
+_NO_NUMBERS = frozenset(
+    {"to", "dtype", "output_dtype", "stash_type", "perm", "num_outputs", "num_scan_inputs"}
+)
+"""Codes, orders and counts of what a node has, where a smaller number is not a simpler one.
+
+A ``num_outputs`` that is not the number of outputs aborts the process in onnx's shape inference.
+"""
 
 
 def edits(case: Case) -> Proposals:
