@@ -83,7 +83,7 @@ class _Writer:
                 _write_annotation(proto, value)
         for value in graph.initializers.values():
             _write_annotation(proto, value)
-            if value.name not in inputs:
+            if value.name not in inputs and not _as_its_tensor(value):
                 _write_value_info(proto.value_info, value)
             self.write_initializer(proto, value)
         self.depth += 1
@@ -240,6 +240,18 @@ def _write_annotation(proto: onnx.GraphProto, value: ir.Value) -> None:
     if names := value.meta.get(QUANTIZATION):
         annotation = proto.quantization_annotation.add(tensor_name=value.name)
         _write_strings(annotation.quant_parameter_tensor_names, names)
+
+
+def _as_its_tensor(value: ir.Value) -> bool:
+    """Does an initializer's declaration say no more than its tensor does? `onnx_ir` declares every
+    initializer when it reads a model."""
+    tensor = value.const_value
+    return (
+        tensor is not None
+        and value.type == ir.TensorType(tensor.dtype)
+        and value.shape == tensor.shape
+        and not (value.metadata_props or value.doc_string)
+    )
 
 
 def _write_value_info(into: object, value: ir.Value, prefix: str = "") -> None:
