@@ -27,13 +27,6 @@ def follow(case: Case, proposals: Proposals) -> Following:
             case = answer
 
 
-def attempt(case: Case, *edits: Edit) -> Following:
-    """Every one of some edits in turn; the case they led to."""
-    for edit in edits:
-        case = (yield edit) or case
-    return case
-
-
 def first(case: Case, *edits: Edit) -> Following:
     """Edits in turn until one is accepted; the case it led to."""
     for edit in edits:
