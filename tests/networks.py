@@ -65,7 +65,7 @@ class Net:
             result.type.tensor_type.elem_type = TensorProto.FLOAT
         graph = helper.make_graph(self.nodes, "g", inputs, results, self.weights)
         imports = [helper.make_opsetid("", opset)]
-        model = helper.make_model(graph, opset_imports=imports, ir_version=8)
+        model = helper.make_model(graph, opset_imports=imports, ir_version=10)
         model = onnx.shape_inference.infer_shapes(model, data_prop=True)
         onnx.checker.check_model(model)
         return Case(ir.from_proto(model), {name: array for name, (array, _) in self.inputs.items()})
@@ -211,7 +211,7 @@ def quantised() -> Case:
     a = n.op("Relu", conv(x, 3, 16))
     b = n.op("Relu", n.op("Add", qdq(conv(n.op("Relu", conv(a, 16, 16)), 16, 16)), qdq(a)))
     pooled = n.op("Flatten", n.op("GlobalAveragePool", qdq(b)))
-    return n.case(n.op("Gemm", pooled, n.weight(10, 16), n.weight(10), transB=1))
+    return n.case(n.op("Gemm", pooled, n.weight(10, 16), n.weight(10), transB=1), opset=21)
 
 
 def embedder() -> Case:

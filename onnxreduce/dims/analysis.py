@@ -212,6 +212,8 @@ class Analysis:
         if not first:
             return
         try:
+            if not provenance.traced(site):
+                return
             vector = provenance.trace(
                 site, [self.vector_of(node, i, site.key) for i in range(site.arity)]
             )
@@ -304,6 +306,22 @@ class Analysis:
             for leaf in order({**whole, **anchors})
             if not leaf.rigid and leaf not in self.system.followers
         }
+
+    @cached_property
+    def products(self) -> list[tuple[AxisClass, ...]]:
+        """Classes that make up one axis together (flattened images), or one graph input: what a
+        bug may count is their product. The largest products first."""
+        found: dict[frozenset[Sym], tuple[AxisClass, ...]] = {}
+        shapes = [
+            self.axes[name] or () for name, root in self.roots.items() if root.kind == "input"
+        ]
+        merged = [(axis,) for axes in self.axes.values() for axis in axes or ()]
+        for axes in (*merged, *shapes):
+            symbols = {leaf for axis in axes for leaf in leaves(axis) if leaf.size > 1}
+            free = [self.classes[symbol] for symbol in order(symbols) if symbol in self.classes]
+            if len(free) > 1 and not any(isinstance(axis, Sum) for axis in axes):
+                found.setdefault(frozenset(symbols), tuple(free))
+        return sorted(found.values(), key=lambda group: -multiply([c.size for c in group]))
 
     def plan(self, asked: Mapping[Sym, int], wished: Mapping[Sym, int] | None = None) -> Plan:
         """Sizes for all symbols. `asked` is exact, `wished` gives way.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod as multiply
 from typing import Any
 
 import numpy as np
@@ -106,10 +107,18 @@ def tracer(*op_types: str) -> Callable[[Tracer], Tracer]:
     return register
 
 
+def traced(site: Any) -> bool:
+    """Whether the elements of what this node makes can be followed: a short vector, by size."""
+    return site.domain == "" and site.op_type in TRACERS and fits(site.shape_out())
+
+
+def fits(shape: tuple[int, ...]) -> bool:
+    return len(shape) <= 1 and multiply(shape) <= LONGEST
+
+
 def trace(site: Any, inputs: Inputs) -> Vector | None:
     """The elements of a node's first output, where they are known."""
-    found = TRACERS.get(site.op_type) if site.domain == "" else None
-    return found(site, inputs) if found else None
+    return TRACERS[site.op_type](site, inputs)
 
 
 @tracer("Shape")

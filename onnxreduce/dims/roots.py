@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod as multiply
 
 import numpy as np
 import onnx_ir as ir
@@ -39,9 +40,9 @@ class Root:
     dim_params: tuple[str | None, ...]
     source: Array | ir.TensorProtocol | None
 
-    @property
+    @cached_property
     def count(self) -> int:
-        return int(np.prod(self.shape or (), dtype=np.int64))
+        return multiply(self.shape or ())
 
     @cached_property
     def array(self) -> Array | None:
@@ -80,7 +81,7 @@ def find_roots(case: Case) -> dict[str, Root]:
 
 def _stored(name: str, kind: str, tensor: ir.TensorProtocol, names: tuple[str | None, ...]) -> Root:
     shape = tuple(int(n) for n in tensor.shape.numpy())
-    return Root(name, kind, shape, isinstance(tensor, SparseInitializer), names, tensor)
+    return Root(name, kind, shape, type(tensor) is SparseInitializer, names, tensor)
 
 
 def _names(value: ir.Value) -> tuple[str | None, ...]:

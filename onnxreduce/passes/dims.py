@@ -10,10 +10,12 @@ Least sizes are properties of the bug, so a result with a 65 in it means that 64
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
+from math import prod as multiply
 
 from onnxreduce.case import Case
 from onnxreduce.dims import Analysis, AxisClass, Change, Resize, analyse
 from onnxreduce.dims.analysis import Anchor
+from onnxreduce.dims.factors import factors
 from onnxreduce.dims.sizes import PARITY, STRIDED, Sizes, descend, smallest
 from onnxreduce.dims.solve import Plan
 from onnxreduce.edits import Conflict, Proposals
@@ -25,6 +27,8 @@ LOOK_AHEAD = 64
 """How many sizes in a row may be impossible before a class is left as it is."""
 FEW = 8
 """Up to this size every single index is tried."""
+GROUPS = 8
+"""How many products of classes are looked at."""
 PAIRS = 6
 """Up to this many classes, every pair is scaled together."""
 
@@ -37,6 +41,7 @@ def edits(case: Case) -> Proposals:
     search = _Search(case)
     yield from search.everything(_plain)
     yield from search.everything(_kernel)
+    yield from search.products()
     galloped = False
     while True:
         again = yield from search.each(descend if galloped else smallest)
@@ -221,6 +226,48 @@ class _Search:
                 return target
         return known
 
+    # --- what the bug counts ---------------------------------------------------------------------
+
+    def products(self) -> Step:
+        """The smallest product of classes that are flattened into one axis, or make up an input:
+        sizes that are found one by one stop at a multiple of those before."""
+        some = False
+        for group in [tuple(c.anchor for c in g) for g in self.analysis.products[:GROUPS]]:
+            entries = [entry for entry in map(self._entry, group) if entry is not None]
+            if len(entries) == len(group):
+                some = (yield from self._product(entries)) or some
+        return some
+
+    def _product(self, group: Sequence[AxisClass]) -> Step:
+        caps = [entry.size for entry in group]
+        whole = multiply(caps)
+        some, known = False, whole
+        sizes = smallest(max(whole // cap for cap in caps) + 1, whole)
+        try:
+            size = next(sizes)
+            while True:
+                target, edit = self._next_product(group, size, known)
+                works = target == known or (edit is not None and (yield from self.ask(edit)))
+                if works and target < known:
+                    some, known = True, target
+                    group = [entry for e in group if (entry := self._entry(e.anchor)) is not None]
+                size = sizes.send(works)
+        except StopIteration:
+            return some
+
+    def _next_product(
+        self, group: Sequence[AxisClass], size: int, known: int
+    ) -> tuple[int, Resize | None]:
+        """The next product that has factors which make a plan."""
+        for target in range(size, min(known, size + LOOK_AHEAD)):
+            split = factors(target, [entry.size for entry in group])
+            if split is None:
+                continue
+            edit = Resize(tuple(Change(e.anchor, new) for e, new in zip(group, split, strict=True)))
+            if self.smaller(edit):
+                return target, edit
+        return known, None
+
     # --- classes that the bug ties ---------------------------------------------------------------
 
     def together(self) -> Step:
@@ -260,34 +307,55 @@ class _Search:
     # --- which indices ---------------------------------------------------------------------------
 
     def indices(self) -> Step:
-        """A size is the shortest *prefix* that shows the bug; one index of it may do."""
+        """A size is the shortest *prefix* that shows the bug; a few indices of it may do.
+
+        A bug in the values at some index lets the last one stay alone, or others go; one in the
+        size lets none go, and costs four questions at most (any single one is as good as any
+        other then), not one for each index.
+        """
         some = False
         for anchor in [entry.anchor for entry in self.classes() if entry.elements]:
-            entry = self._entry(anchor)
-            while entry is not None and entry.size > 1:
-                if not (yield from self._fewer(entry)):
-                    break
+            size = self._size(anchor)
+            if size < 2:
+                continue
+            if (yield from self._keep(anchor, [size - 1])):
                 some = True
-                entry = self._entry(anchor)
+                continue
+            alive = False
+            for kept in _probes(size):
+                alive = (yield from self._keep(anchor, kept)) or alive
+                if alive:
+                    break
+            if alive:
+                some = True
+                yield from self._sweep(anchor)
         return some
 
-    def _fewer(self, entry: AxisClass) -> Step:
-        every = range(entry.size)
-        for kept in _choices(entry.size):
-            indices = tuple(every[i] for i in kept)
-            if (yield from self.ask(Resize((Change(entry.anchor, len(indices), indices),)))):
-                return True
-        return False
+    def _sweep(self, anchor: Anchor) -> Step:
+        """Halves, quarters and so on down to single indices."""
+        chunk, some = self._size(anchor) // 2, False
+        while chunk:
+            start = 0
+            while start < (size := self._size(anchor)) and size > 1:
+                kept = [i for i in range(size) if not start <= i < start + chunk]
+                if kept and (yield from self._keep(anchor, kept)):
+                    some = True
+                else:
+                    start += chunk
+            chunk = min(chunk, self._size(anchor)) // 2
+        return some
+
+    def _size(self, anchor: Anchor) -> int:
+        entry = self._entry(anchor)
+        return 1 if entry is None else entry.size
+
+    def _keep(self, anchor: Anchor, kept: Sequence[int]) -> Step:
+        return (yield from self.ask(Resize((Change(anchor, len(kept), tuple(kept)),))))
 
 
-def _choices(size: int) -> list[list[int]]:
-    """The last index alone, the later half, all but the first; every single one when few."""
+def _probes(size: int) -> list[list[int]]:
+    """The first gone, the middle gone, the later half; every single one gone when they are few."""
     every = list(range(size))
-    choices = [every[-1:], every[size // 2 :], every[1:]]
     if size <= FEW:
-        choices += [every[:i] + every[i + 1 :] for i in range(1, size - 1)]
-    unique: list[list[int]] = []
-    for choice in choices:
-        if choice not in unique and len(choice) < size:
-            unique.append(choice)
-    return unique
+        return [every[:i] + every[i + 1 :] for i in range(size - 1)]
+    return [every[1:], [every[0], *every[size // 2 :]], every[size // 2 :]]

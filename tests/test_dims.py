@@ -1,0 +1,424 @@
+"""The analysis as a whole, on networks: any plan gives a model that is valid and runs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from drive import Values, run_ort
+from networks import NETWORKS, Net
+from onnx import numpy_helper
+
+from onnxreduce.case import Case
+from onnxreduce.dims import Change, Resize, analyse, rules
+from onnxreduce.dims.analysis import Analysis
+from onnxreduce.dims.emit import emit
+from onnxreduce.dims.expr import Sym
+from onnxreduce.dims.keep import Indices, keep
+from onnxreduce.dims.solve import Plan
+from onnxreduce.edits import Conflict
+from onnxreduce.tensors import Array
+
+LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+
+
+def recorded(case: Case) -> Case:
+    """With every value of the main graph, as ONNX Runtime computes it."""
+    proto = ir.to_proto(case.model)
+    assert isinstance(proto, onnx.ModelProto)
+    known = {value.name for value in (*proto.graph.input, *proto.graph.output)}
+    for node in proto.graph.node:
+        for name in node.output:
+            if name and name not in known:
+                proto.graph.output.append(onnx.ValueInfoProto(name=name))
+    names = [value.name for value in proto.graph.output]
+    return case.with_recording(Values(zip(names, run_ort(proto, case.inputs), strict=True)))
+
+
+def outputs(case: Case) -> dict[str, Array]:
+    proto = ir.to_proto(case.model)
+    assert isinstance(proto, onnx.ModelProto)
+    onnx.checker.check_model(proto)
+    names = [value.name for value in proto.graph.output]
+    return dict(zip(names, run_ort(proto, case.inputs), strict=True))
+
+
+def light(name: str, seed: int = 0) -> Case:
+    """A light model of the onnx package, its constant weights made random."""
+    rng = np.random.default_rng(seed)
+    proto = onnx.load(LIGHT / f"light_{name}.onnx")
+    stored = {w.name: w for w in proto.graph.initializer}
+    kept = []
+    for node in proto.graph.node:
+        if node.op_type == "ConstantOfShape" and node.input[0] in stored:
+            shape = numpy_helper.to_array(stored.pop(node.input[0]))
+            fan = max(1, int(np.prod(shape[1:])))
+            array = (rng.standard_normal(shape) / fan**0.5).astype(np.float32)
+            if len(shape) == 1:
+                array = np.abs(array) + np.float32(0.5)
+            stored[node.output[0]] = numpy_helper.from_array(array, node.output[0])
+        else:
+            kept.append(node)
+    graph = proto.graph
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(kept)
+    graph.initializer.extend(stored.values())
+    real = [value for value in graph.input if value.name not in stored]
+    del graph.input[:]
+    graph.input.extend(real)
+    proto.ir_version = max(proto.ir_version, 4)
+    fed = {
+        value.name: rng.standard_normal(
+            [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        ).astype(np.float32)
+        for value in real
+    }
+    return Case(ir.from_proto(proto), fed)
+
+
+def random_plans(
+    analysis: Analysis, count: int, seed: int
+) -> Iterator[tuple[Plan, dict[Sym, Indices]]]:
+    """Random sizes of one to three classes, with random kept indices."""
+    rng = random.Random(seed)
+    symbols = list(analysis.classes)
+    for _ in range(count):
+        asked = {}
+        for symbol in rng.sample(symbols, min(len(symbols), rng.choice([1, 1, 2, 3]))):
+            low = analysis.classes[symbol].least
+            asked[symbol] = rng.choice(
+                [low, rng.randint(low, symbol.size), max(low, symbol.size - 1)]
+            )
+        try:
+            plan = analysis.plan(asked)
+        except Conflict:
+            continue
+        chosen = {
+            symbol: np.array(sorted(rng.sample(range(symbol.size), size)), np.int64)
+            for symbol, size in asked.items()
+            if rng.random() < 0.5
+        }
+        yield plan, chosen
+
+
+def assert_valid(case: Case, analysis: Analysis, count: int, seed: int) -> int:
+    """Every accepted plan gives a case that runs and has the planned shapes."""
+    done = 0
+    for plan, chosen in random_plans(analysis, count, seed):
+        try:
+            candidate = emit(analysis, plan, chosen)
+        except Conflict:
+            continue
+        done += 1
+        for name, array in outputs(candidate).items():
+            axes = analysis.axes[name]
+            assert axes is not None
+            assert array.shape == tuple(map(plan.size, axes)), (name, plan.changed())
+    return done
+
+
+@pytest.fixture(scope="module", params=sorted(NETWORKS))
+def network(request: pytest.FixtureRequest) -> Case:
+    return recorded(NETWORKS[request.param]())
+
+
+def test_random_sizes_are_valid(network: Case) -> None:
+    analysis = analyse(network)
+    assert not analysis.unruly
+    assert assert_valid(network, analysis, 25, seed=1) > 8
+
+
+def test_nothing_assigned_changes_nothing(network: Case) -> None:
+    analysis = analyse(network)
+    same = emit(analysis, analysis.plan({}))
+    assert same.digest == network.digest
+    with pytest.raises(Conflict):
+        Resize(()).apply(network)
+
+
+LEAST = {
+    "attention": 22,
+    "detector": 44,
+    "embedder": 58,
+    "packed_attention": 33,
+    "quantised": 27,
+    "shuffler": 34,
+    "speech": 87,
+    "unet": 32,
+}
+"""Elements of inputs and weights with everything at its least."""
+
+
+@pytest.mark.parametrize("name", sorted(NETWORKS))
+def test_everything_at_its_least(name: str) -> None:
+    case = recorded(NETWORKS[name]())
+    from test_pass_dims import shrink
+
+    small = shrink(case, lambda candidate: True).case
+    outputs(small)
+    analysis = analyse(small)
+    assert analysis.elements(analysis.plan({})) <= LEAST[name]
+
+
+@pytest.mark.parametrize("name", sorted(NETWORKS))
+def test_a_lost_rule_is_probed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each operator's rule removed in turn: fewer classes may be free, but every plan is valid."""
+    case = recorded(NETWORKS[name]())
+    kinds = {node.op_type for node in case.model.graph}
+    known = rules.known()
+    for kind in sorted(kinds & {op_type for _, op_type in known}):
+        monkeypatch.setattr(
+            rules,
+            "find",
+            lambda domain, op_type, lost=kind: (
+                None if op_type == lost else known.get((domain, op_type))
+            ),
+        )
+        analysis = Analysis(recorded(case))
+        assert_valid(case, analysis, 4, seed=len(kind))
+
+
+ELEMENTWISE = ("Add", "Mul", "Sub", "Relu", "Sigmoid", "Where", "PRelu", "Softplus", "Max", "Pow")
+
+
+@pytest.mark.parametrize("op_type", ELEMENTWISE)
+def test_elementwise_operators_are_probed_as_well_as_ruled(
+    op_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = Net()
+    x, weight = net.image(2, 3, 5), net.weight(3, 1)
+    mask = net.const(np.ones((3, 5)), np.bool_)
+    operands = {"Relu": [x], "Sigmoid": [x], "Softplus": [x], "Where": [mask, x, weight]}
+    case = recorded(net.case(net.op(op_type, *operands.get(op_type, [x, weight]))))
+    ruled = Analysis(case)
+    monkeypatch.setattr(rules, "find", lambda domain, op_type: None)
+    probed = Analysis(case)
+    assert probed.unruly
+    assert [c.anchors for c in probed.classes.values()] == [
+        c.anchors for c in ruled.classes.values()
+    ]
+
+
+def zeroed(analysis: Analysis, kept: Mapping[Sym, Indices]) -> Case:
+    """The case at its old sizes, with zeros wherever an index is not kept."""
+    model = analysis.case.copy_model()
+    inputs = dict(analysis.case.inputs)
+    for name, root in analysis.roots.items():
+        array = root.array
+        if array is None or array.dtype.kind != "f":
+            continue
+        mask = np.ones(array.shape, bool)
+        for at, axis in enumerate(analysis.axes[name] or ()):
+            indices = keep(axis, kept)
+            if indices is not None:
+                lost = np.setdiff1d(np.arange(array.shape[at]), indices)
+                mask[(slice(None),) * at + (lost,)] = False
+        changed = np.where(mask, array, np.zeros((), array.dtype))
+        if root.kind == "input":
+            inputs[name] = changed
+        else:
+            model.graph.initializers[name].const_value = ir.tensor(changed, name=name)
+    return Case(model, inputs)
+
+
+@pytest.mark.parametrize("name", ["shuffler", "unet", "detector"])
+def test_slicing_channels_is_zeroing_them(name: str) -> None:
+    """Kept indices agree everywhere: a sliced network computes what the whole one computes with
+    zeros in the place of what was cut."""
+    case = recorded(NETWORKS[name]())
+    analysis = analyse(case)
+    rng = random.Random(5)
+    channels = [
+        symbol
+        for symbol, entry in analysis.classes.items()
+        if not entry.windowed
+        and not entry.kernel
+        and entry.anchor[0] == "axis"
+        and entry.anchor[1] != "x"
+    ]
+    done = 0
+    for symbol in channels:
+        size = rng.randint(1, symbol.size - 1)
+        kept = {symbol: np.array(sorted(rng.sample(range(symbol.size), size)), np.int64)}
+        plan = analysis.plan({symbol: size})
+        if set(plan.changed()) != {symbol}:
+            continue
+        whole, small = outputs(zeroed(analysis, kept)), outputs(emit(analysis, plan, kept))
+        for output, array in small.items():
+            expected = whole[output]
+            for at, axis in enumerate(analysis.axes[output] or ()):
+                indices = keep(axis, kept)
+                if indices is not None:
+                    expected = np.take(expected, indices, at)
+            np.testing.assert_allclose(array, expected, rtol=1e-3, atol=1e-4)
+        done += 1
+    assert done >= 3
+
+
+MOVES = {
+    "Transpose": lambda n, x: n.op("Transpose", x, perm=[2, 0, 1]),
+    "Relu": lambda n, x: n.op("Relu", x),
+    "Reshape": lambda n, x: n.op("Reshape", x, n.const([4, 30])),
+    "Concat": lambda n, x: n.op("Concat", x, n.weight(4, 2, 5), axis=1),
+    "Slice": lambda n, x: n.op("Slice", x, n.const([1]), n.const([-1]), n.const([1])),
+    "Gather": lambda n, x: n.op("Gather", x, n.const([[0, 2], [3, 0]]), axis=0),
+    "Pad": lambda n, x: n.op("Pad", x, n.const([0, 1, 0, 0, 2, 0])),
+    "Split": lambda n, x: n.op("Split", x, n.const([1, 3]), axis=0, outputs=2),
+    "Add": lambda n, x: n.op("Add", x, n.weight(6, 1)),
+    "Expand": lambda n, x: n.op("Expand", x, n.const([3, 4, 6, 5])),
+    "Softplus": lambda n, x: n.op("Softplus", x),
+}
+"""Operators that keep indices: what is left is what was there before."""
+
+
+@pytest.mark.parametrize("kind", sorted(MOVES))
+def test_what_is_left_is_what_was_there(kind: str) -> None:
+    net = Net()
+    case = recorded(net.case(MOVES[kind](net, net.image(4, 6, 5))))
+    analysis = analyse(case)
+    assert not analysis.unruly
+    (name,) = (value.name for value in case.model.graph.outputs)
+    before = case.recording.get(name)  # type: ignore[union-attr]
+    for plan, chosen in random_plans(analysis, 30, seed=3):
+        kept = {symbol: np.arange(size) for symbol, size in plan.changed().items()} | chosen
+        expected = before
+        for at, axis in enumerate(analysis.axes[name]):
+            indices = keep(axis, kept)
+            if indices is not None:
+                expected = np.take(expected, indices, at)
+        if kind == "Gather" and any(
+            a.anchor[1] == "x" and a.anchor[2] == 0 and s in kept
+            for s, a in analysis.classes.items()
+        ):
+            continue  # indices into what is gone are clamped
+        found = outputs(emit(analysis, plan, chosen))[name]
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+# --- declared shapes, literals, roots -------------------------------------------------------------
+
+
+def resized(case: Case, *changes: tuple[tuple[object, ...], int]) -> Case:
+    return Resize(tuple(Change(anchor, size) for anchor, size in changes)).apply(case)
+
+
+def test_symbolic_dims_stay_symbolic() -> None:
+    small = resized(recorded(NETWORKS["attention"]()), (("axis", "x", 1, 0), 3))
+    declared = list(small.model.graph.inputs[0].shape or ())
+    assert [str(dim) for dim in declared[:2]] == ["batch", "time"]
+    assert small.inputs["x"].shape == (2, 3, 48)  # type: ignore[union-attr]
+
+
+def test_dims_of_one_name_stay_equal() -> None:
+    net = Net()
+    a = net.input("a", np.ones((4, 3), np.float32), ["n", 3])
+    b = net.input("b", np.ones((4, 2), np.float32), ["n", 2])
+    case = recorded(net.case(net.op("Relu", a), net.op("Relu", b)))
+    small = resized(case, (("axis", "a", 0, 0), 2))
+    assert small.inputs["b"].shape == (2, 2)  # type: ignore[union-attr]
+
+
+def test_a_literal_that_readers_need_to_differ_gets_copies() -> None:
+    net = Net()
+    x, y = net.image(4, 6), net.input("y", np.ones((4, 6), np.float32))
+    shape = net.const([2, 12])
+    case = recorded(net.case(net.op("Reshape", x, shape), net.op("Reshape", y, shape)))
+    small = resized(case, (("axis", "x", 1, 0), 3))
+    assert [a.shape for a in outputs(small).values()] == [(2, 6), (2, 12)]
+    assert len(small.model.graph.initializers) == 2
+
+
+def test_indices_follow_what_is_kept() -> None:
+    net = Net()
+    tokens = net.input("tokens", np.array([0, 5, 9], np.int64))
+    case = recorded(net.case(net.op("Gather", net.weight(10, 4), tokens)))
+    anchor = ("axis", "c0", 0, 0)
+    small = Resize((Change(anchor, 2, (5, 9)),)).apply(case)
+    assert small.inputs["tokens"].tolist() == [0, 0, 1]  # type: ignore[union-attr]
+    outputs(small)
+
+
+def test_constants_and_overridable_initializers_are_sliced() -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[2,4] x, float[4] w = {1,2,3,4}) => (float[2,4] y) {
+          c = Constant <value: tensor = float[4] {5,6,7,8}> ()
+          a = Add(x, c)
+          y = Mul(a, w)
+        }"""
+    )
+    case = recorded(Case(ir.from_proto(proto), {"x": np.ones((2, 4), np.float32)}))
+    small = resized(case, (("axis", "x", 1, 0), 3))
+    assert outputs(small)["y"].tolist() == [[6, 14, 24]] * 2
+
+
+def test_captured_values_keep_their_axes() -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (bool c, float[3,4] x) => (float[3,4] y) {
+          a = Relu(x)
+          y = If (c) <
+            then_branch = t () => (float[3,4] p) { p = Neg(a) },
+            else_branch = e () => (float[3,4] q) { q = Abs(a) }>
+        }"""
+    )
+    inputs = {"c": np.array(True), "x": np.ones((3, 4), np.float32)}
+    assert not analyse(recorded(Case(ir.from_proto(proto), inputs))).classes
+
+
+def test_a_model_that_the_checker_refuses_is_analysed() -> None:
+    """Attributes that do not fit and unknown domains freeze a node, no more."""
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17, "other": 1]>
+        g (float[2,6] x) => (float[2,6] y) {
+          a = Relu(x)
+          b = Softmax <axis = [1, 2]> (a)
+          c = other.Thing(b)
+          y = Neg(x)
+        }"""
+    )
+    shapes = Values({name: np.ones((2, 6), np.float32) for name in "abcy"})
+    case = Case(ir.from_proto(proto), {"x": np.ones((2, 6), np.float32)}).with_recording(shapes)
+    assert "c" in analyse(case).unruly
+
+
+def test_edits_are_plain_and_say_what_they_do() -> None:
+    edit = Resize((Change(("axis", "x", 1, 0), 3), Change(("axis", "w", 0, 0), 1)))
+    assert edit.describe() == "resize x[1] to 3, w[0] to 1"
+    with pytest.raises(Conflict):
+        edit.apply(recorded(NETWORKS["unet"]()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "elements"),
+    [
+        ("squeezenet", 61),
+        ("shufflenet", 1192),
+        ("inception_v1", 220),
+        ("inception_v2", 603),
+        ("resnet50", 271),
+        ("densenet121", 4594),
+    ],
+)
+def test_light_networks(name: str, elements: int) -> None:
+    """Real networks: everything at its least, and random sizes."""
+    case = recorded(light(name))
+    analysis = analyse(case)
+    assert not analysis.unruly
+    plan = analysis.plan({}, {s: entry.least for s, entry in analysis.classes.items()})
+    assert analysis.elements(plan) <= elements
+    outputs(emit(analysis, plan))
+    assert assert_valid(case, analysis, 25, seed=2) > 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(NETWORKS))
+def test_many_random_sizes_are_valid(name: str) -> None:
+    case = recorded(NETWORKS[name]())
+    assert assert_valid(case, analyse(case), 150, seed=11) > 50
