@@ -262,51 +262,6 @@ def all_finite(values: Mapping[str, Value]) -> bool:
     return True
 
 
-def births(case: OracleCase, expected: Backend, actual: Backend, tolerance: Tolerance) -> list[str]:
-    """Values that differ although nothing that they are computed from does, in graph order.
-
-    The model as the actual side rewrote it comes first, since looking at all values of a run
-    keeps an optimiser from doing what goes wrong. Empty when a backend cannot show its values, or
-    when nothing is wrong while one looks.
-    """
-    path = str(case.model_path)
-    try:
-        left = expected.run_all(path, case.inputs)
-    except BackendError:
-        return []
-    for look in (actual.run_rewritten, actual.run_all):
-        try:
-            right = look(path, case.inputs)
-        except BackendError:
-            continue
-        found = first_wrong(case.model, left, right, tolerance)
-        if found:
-            return found
-    return []
-
-
-def first_wrong(
-    model: onnx.ModelProto,
-    expected: Mapping[str, Value],
-    actual: Mapping[str, Value],
-    tolerance: Tolerance,
-) -> list[str]:
-    """Of the values that both sides show, those that differ while their nearest ancestors agree,
-    in graph order."""
-    seen = {name: value for name, value in expected.items() if name in actual}
-    wrong = {d.name.partition(".")[0] for d in compare(seen, actual, tolerance).wrong}
-    spoilt: set[str] = set()
-    found = []
-    for node in model.graph.node if wrong else ():
-        below = not spoilt.isdisjoint(node.input)
-        for name in node.output:
-            if name in wrong and not below:
-                found.append(name)
-            if name in wrong or (below and name not in seen):
-                spoilt.add(name)
-    return found
-
-
 def _perturbed_jobs(case: OracleCase, folder: Path) -> list[Job]:
     path, inputs = str(case.model_path), case.inputs
     generator = np.random.default_rng(0)

@@ -10,17 +10,10 @@ original: the signal, and what the process said last, where it said why.
 import re
 
 from onnxreduce import Verdict
-from onnxreduce.backends import close_backends, parse_spec, warm_backend
+from onnxreduce.backends import close_backends, isolated, warm_backend
 from onnxreduce.differential import error_signature, run_on
-
-
-def isolated(spec):
-    """The backend in a process of its own; a browser and another interpreter are that already."""
-    parsed = parse_spec(spec)
-    apart = parsed.name == "web" or parsed.version or "python" in parsed.options
-    if apart or "isolate" in parsed.options:
-        return warm_backend(spec)
-    return warm_backend(f"{spec}{',' if parsed.options else ':'}isolate")
+from onnxreduce.suspects import FAILURE_SOURCES, Scene
+from onnxreduce.suspects import suspects as find_suspects
 
 
 def interesting(case, *, backend="ort", message="", healthy=""):
@@ -30,7 +23,7 @@ def interesting(case, *, backend="ort", message="", healthy=""):
     process printed (a function in its stack, ...); healthy: another backend, on which the model
     must still run.
     """
-    ran = run_on(isolated(backend), case)
+    ran = run_on(warm_backend(isolated(backend)), case)
     if ran.error is None:
         return Verdict.boring(f"{backend} runs it")
     said = " ".join(str(ran.error).split())
@@ -39,15 +32,21 @@ def interesting(case, *, backend="ort", message="", healthy=""):
     if not re.search(message, f"{ran.error.message}\n{ran.error.log}"):
         return Verdict.boring(f"another crash than '{message}': {said}")
     if healthy:
-        other = run_on(isolated(healthy), case)
+        other = run_on(warm_backend(isolated(healthy)), case)
         if other.error:
             return Verdict.boring(f"{healthy} fails too: {other.error}")
     return Verdict.interesting(said, error_signature(ran.error, case))
 
 
+def suspects(case, *, backend="ort", **others):
+    """Nodes and values that the process mentioned before it died, else the rarest rewrite."""
+    side = warm_backend(isolated(backend))
+    return find_suspects(Scene(str(case.model_path), case.inputs, side, side), FAILURE_SOURCES)
+
+
 def identity(*, backend="ort", healthy="", **others):
     """The versions that a verdict depends on."""
-    return "; ".join(isolated(spec).version() for spec in (backend, healthy) if spec)
+    return "; ".join(warm_backend(isolated(spec)).version() for spec in (backend, healthy) if spec)
 
 
 def teardown():

@@ -13,6 +13,8 @@ the last place explains.
 from onnxreduce import differential
 from onnxreduce.backends import close_backends, warm_backend
 from onnxreduce.compare import Tolerance
+from onnxreduce.suspects import Scene
+from onnxreduce.suspects import suspects as find_suspects
 
 
 def interesting(
@@ -62,9 +64,10 @@ def suspects(
     scale=0.0,
     **others,
 ):
-    """Values that go wrong although what they are computed from is right."""
+    """Where the error is born, as far as one can look; what an error message mentions."""
     sides = warm_backend(expected), warm_backend(actual)
-    return differential.births(case, *sides, Tolerance(atol, rtol, scale))
+    tolerance = Tolerance(atol, rtol, scale)
+    return find_suspects(Scene(str(case.model_path), case.inputs, *sides, tolerance))
 
 
 def identity(*, expected="ort:opt=disable_all", actual="ort", referee="", **others):

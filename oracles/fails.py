@@ -11,8 +11,9 @@ import re
 
 from onnxreduce import Verdict
 from onnxreduce.backends import close_backends, warm_backend
-from onnxreduce.backends.cause import mentioned
 from onnxreduce.differential import error_signature, run_on
+from onnxreduce.suspects import FAILURE_SOURCES, Scene
+from onnxreduce.suspects import suspects as find_suspects
 
 
 def interesting(case, *, backend="ort", message="", healthy=""):
@@ -35,9 +36,9 @@ def interesting(case, *, backend="ort", message="", healthy=""):
 
 
 def suspects(case, *, backend="ort", **others):
-    """Nodes and values that the message mentions."""
-    ran = run_on(warm_backend(backend), case)
-    return mentioned(ran.error.message, case.model) if ran.error else []
+    """Nodes and values that the message mentions, else the rarest rewrite."""
+    side = warm_backend(backend)
+    return find_suspects(Scene(str(case.model_path), case.inputs, side, side), FAILURE_SOURCES)
 
 
 def identity(*, backend="ort", healthy="", **others):

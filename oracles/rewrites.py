@@ -22,9 +22,12 @@ import onnx
 
 from onnxreduce import Verdict, differential
 from onnxreduce.backends import BackendError, close_backends, warm_backend
-from onnxreduce.backends.cause import cause, mentioned, model_names
+from onnxreduce.backends.cause import cause, model_names
+from onnxreduce.backends.expose import exposed
 from onnxreduce.compare import Tolerance, compare
 from onnxreduce.errors import UsageError
+from onnxreduce.suspects import Scene
+from onnxreduce.suspects import suspects as find_suspects
 
 
 def interesting(
@@ -141,19 +144,44 @@ def same_names(before, after):
     return after
 
 
+class Rewriting:
+    """The tool in front of a backend, as a side of its own."""
+
+    def __init__(self, tool, side):
+        self.tool = tool
+        self.side = side
+
+    def run(self, model_path, inputs):
+        return self._after(self.side.run, model_path, inputs)
+
+    def run_rewritten(self, model_path, inputs):
+        return self._after(self.side.run_all, model_path, inputs)
+
+    def run_all(self, model_path, inputs):
+        with exposed(model_path) as path:
+            return self.run(path, inputs)
+
+    def rewrite(self, model_path, target):
+        try:
+            rewrite(self.tool, SimpleNamespace(model_path=model_path), target)
+        except ToolFailed as error:
+            raise BackendError("load", str(error)) from error
+
+    def _after(self, run, model_path, inputs):
+        with tempfile.TemporaryDirectory(prefix="onnxreduce-") as folder:
+            path = str(Path(folder, "rewritten.onnx"))
+            self.rewrite(model_path, path)
+            return run(path, inputs)
+
+
 def suspects(
     case, *, tool, backend="ort:opt=disable_all", atol=1e-3, rtol=1e-3, scale=0.0, **others
 ):
-    """Values that the rewritten model computes wrongly from right ones."""
+    """Values that the rewritten model computes wrongly from right ones; what the tool mentions."""
     side = warm_backend(backend)
-    with tempfile.TemporaryDirectory(prefix="onnxreduce-") as folder:
-        path = Path(folder, "rewritten.onnx")
-        try:
-            rewrite(tool, case, path)
-            sides = [side.run_all(str(p), case.inputs) for p in (case.model_path, path)]
-        except (ToolFailed, BackendError) as error:
-            return mentioned(str(error), case.model)
-    return differential.first_wrong(case.model, *sides, Tolerance(atol, rtol, scale))
+    both = side, Rewriting(tool, side)
+    tolerance = Tolerance(atol, rtol, scale)
+    return find_suspects(Scene(str(case.model_path), case.inputs, *both, tolerance))
 
 
 def hold(case, *, backend="ort:opt=disable_all", largest=0.0, **others):

@@ -10,6 +10,8 @@ The same as `differs` with expected=web:wasm and actual=web:webgpu, in one brows
 from onnxreduce import differential
 from onnxreduce.backends import close_backends, warm_backend
 from onnxreduce.compare import Tolerance
+from onnxreduce.suspects import Scene
+from onnxreduce.suspects import suspects as find_suspects
 
 
 def sides(version="", bundle="", gpu="webgpu"):
@@ -34,8 +36,9 @@ def hold(case, *, version="", bundle="", gpu="webgpu", largest=0.0, **others):
 
 
 def suspects(case, *, version="", bundle="", gpu="webgpu", atol=1e-3, rtol=1e-3, **others):
-    """Values that go wrong although what they are computed from is right."""
-    return differential.births(case, *sides(version, bundle, gpu), Tolerance(atol, rtol))
+    """Where the error is born, as far as one can look; what an error message mentions."""
+    both = sides(version, bundle, gpu)
+    return find_suspects(Scene(str(case.model_path), case.inputs, *both, Tolerance(atol, rtol)))
 
 
 def identity(*, version="", bundle="", gpu="webgpu", **others):

@@ -184,7 +184,7 @@ def test_the_optimised_model_can_be_written(tmp_path: Path) -> None:
 
     backend = open_backend("ort")
     assert isinstance(backend, OrtBackend)
-    backend.save_optimized(save(FUSED, tmp_path / "m.onnx"), str(tmp_path / "o.onnx"))
+    backend.rewrite(save(FUSED, tmp_path / "m.onnx"), str(tmp_path / "o.onnx"))
     assert [node.op_type for node in onnx.load(tmp_path / "o.onnx").graph.node] == ["Div"]
 
 

@@ -122,6 +122,15 @@ class Backend(ABC):
         """
         raise BackendError("unsupported", f"{self.name} does not show how it rewrites models")
 
+    def rewrite(self, model_path: str, target: str) -> None:
+        """Write the model to `target` as the runtime holds it after its rewrites.
+
+        Raises:
+            BackendError: the model is refused before it is rewritten; ``unsupported`` where the
+                backend does not show its rewrites.
+        """
+        raise BackendError("unsupported", f"{self.name} does not show how it rewrites models")
+
     def run_batch(self, jobs: Sequence[Job]) -> list[dict[str, Value] | BackendError]:
         """Several runs, each with its result or its error; neighbours may share a session."""
         results: list[dict[str, Value] | BackendError] = []

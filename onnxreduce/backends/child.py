@@ -88,6 +88,12 @@ class IsolatedBackend(Backend):
     def run_all(self, model_path: str, inputs: Mapping[str, Value]) -> dict[str, Value]:
         return dict(self._call("run_all", model_path, dict(inputs)))
 
+    def run_rewritten(self, model_path: str, inputs: Mapping[str, Value]) -> dict[str, Value]:
+        return dict(self._call("run_rewritten", model_path, dict(inputs)))
+
+    def rewrite(self, model_path: str, target: str) -> None:
+        self._call("rewrite", model_path, target)
+
     def run_batch(self, jobs: list[Job]) -> list[dict[str, Value] | BackendError]:  # type: ignore[override]
         plain = [(path, dict(inputs)) for path, inputs in jobs]
         try:

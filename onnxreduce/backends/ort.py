@@ -103,7 +103,7 @@ class OrtBackend(Backend):
         other = OrtBackend(Spec(self.spec.name, self.spec.version, plain))
         with tempfile.TemporaryDirectory(prefix="onnxreduce-") as folder:
             path = str(Path(folder, "rewritten.onnx"))
-            self.save_optimized(model_path, path)
+            self.rewrite(model_path, path)
             try:
                 return other.run_all(path, inputs)
             finally:
@@ -116,14 +116,14 @@ class OrtBackend(Backend):
         with _translated():
             return self._runner.timed(model_path, _feeds(inputs), repeats)
 
-    def save_optimized(self, model_path: str, target: str) -> None:
-        """Write the model as a session holds it after its rewrites.
-
-        Raises:
-            BackendError: the model is refused, or its rewritten form cannot be written.
-        """
-        with _translated():
-            self._runner.save_optimized(model_path, target)
+    def rewrite(self, model_path: str, target: str) -> None:
+        try:
+            with _translated():
+                self._runner.save_optimized(model_path, target)
+        except BackendError:
+            # A model that is refused for what its rewrites left behind was written before that.
+            if not Path(target).is_file():
+                raise
 
     def close(self) -> None:
         self._runner.close()

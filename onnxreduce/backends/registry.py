@@ -82,6 +82,16 @@ def open_backend(spec: str | Spec) -> Backend:
     return cls(spec)
 
 
+def isolated(text: str) -> str:
+    """The spec of the same backend in a process of its own; a browser and another interpreter
+    are that already."""
+    spec = parse_spec(text)
+    apart = spec.name == "web" or spec.version or "python" in spec.options
+    if apart or "isolate" in spec.options:
+        return text
+    return f"{text}{',' if spec.options else ':'}isolate"
+
+
 def warm_backend(spec: str) -> Backend:
     """The backend of this spec that this process keeps open: opened at the first call."""
     if spec not in _warm:
