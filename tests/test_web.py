@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -288,7 +289,7 @@ def test_crash_while_a_case_runs(opened, conv, right, tmp_path):
 
 @pytest.mark.parametrize("options", ["", pytest.param(",main", marks=pytest.mark.slow)])
 def test_hang(opened, conv, right, tmp_path, options):
-    backend = opened(f"{NEW}:wasm,timeout=5{options}")
+    backend = opened(f"{NEW}:wasm,timeout=1{options}")
     start = time.monotonic()
     with pytest.raises(BackendError) as caught:
         backend.run(written(tmp_path, ENDLESS), ENDLESS_INPUTS)
@@ -413,3 +414,20 @@ def test_another_page_cannot_ask(opened, conv):
         asked.request("GET", path, headers={"Host": host})
         assert asked.getresponse().status == status
         asked.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("provider", ["webgpu", "webgl"])
+def test_example_ends_at_one_conv(tmp_path, provider):
+    """The command that this project is named for."""
+    example = Path(__file__).parents[1] / "examples" / "webgpu_unet"
+    subprocess.run([sys.executable, example / "make_model.py", tmp_path], check=True)
+    command = [sys.executable, "-m", "onnxreduce", tmp_path / "unet.onnx", "--quiet"]
+    command += ["--oracle", example / "diverges.py", "--set", f"actual={provider}"]
+    command += ["--output", tmp_path / "out", "--timeout", "200"]
+    subprocess.run(command, check=True, cwd=example.parents[1])
+    (conv,) = onnx.load(tmp_path / "out" / "model.onnx").graph.node
+    assert conv.op_type == "Conv"
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in conv.attribute}
+    assert attributes["auto_pad"] == b"SAME_UPPER"
+    assert 2 in attributes["strides"]

@@ -1,4 +1,4 @@
-"""Build unet.onnx and inputs.npz: a small U-Net as exported with dynamic shapes.
+"""Build unet.onnx, and test_data_set_0 beside it: a small U-Net with dynamic shapes.
 
 Three of its convolutions halve the image with stride 2 and auto_pad=SAME_UPPER. ONNX Runtime Web
 1.20 to 1.26 pads those wrong on WebGPU (JSEP) and WebGL when the size is only known at run time;
@@ -78,7 +78,7 @@ class Builder:
 
 
 def build() -> onnx.ModelProto:
-    """The model: 68 nodes, input ``image`` (N,3,H,W), output ``mask`` (N,1,H,W)."""
+    """The model: 62 nodes, input ``image`` (N,3,H,W), output ``mask`` (N,1,H,W)."""
     b = Builder()
     x, before, skips = "image", 3, []
     for channels in CHANNELS[:-1]:
@@ -107,8 +107,10 @@ def main() -> None:
     model = build()
     onnx.save(model, folder / "unet.onnx")
     image = np.random.default_rng(1).normal(size=(1, 3, SIZE, SIZE)).astype(np.float32)
-    np.savez(folder / "inputs.npz", image=image)
-    print(f"{folder / 'unet.onnx'}: {len(model.graph.node)} nodes; {folder / 'inputs.npz'}")
+    data = folder / "test_data_set_0"
+    data.mkdir(exist_ok=True)
+    onnx.save_tensor(numpy_helper.from_array(image, "image"), data / "input_0.pb")
+    print(f"{folder / 'unet.onnx'}: {len(model.graph.node)} nodes; its input is in {data}")
 
 
 if __name__ == "__main__":
