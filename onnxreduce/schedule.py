@@ -81,7 +81,17 @@ class Stage:
         return self.run(case)
 
 
-SMALL = ("dims", "constants", "optional", "attributes", "values", "types", "tidy")
+SMALL = (
+    "inline",
+    "subgraphs",
+    "dims",
+    "constants",
+    "optional",
+    "attributes",
+    "values",
+    "types",
+    "tidy",
+)
 """The passes after structure, by module."""
 
 

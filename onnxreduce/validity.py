@@ -2,6 +2,7 @@
 
 Bugs in invalid or unloadable models are bugs too, so a check counts only if the original itself
 passes it. The checks run from cheap to dear; the first three see the model without its weights.
+All of them run in a child process: onnx ends in an assertion on some models.
 """
 
 from __future__ import annotations
@@ -19,7 +20,25 @@ from onnxreduce.case import Case
 from onnxreduce.process import WorkerError
 from onnxreduce.proto import hollow
 
-Check = Callable[[Case], str | None]
+
+@dataclass(frozen=True)
+class Skeleton:
+    """What the static checks see of a case.
+
+    Attributes:
+        proto: the model without large tensors.
+        missing: which of the main graph's initializers lack their bytes.
+    """
+
+    proto: onnx.ModelProto
+    missing: tuple[int, ...]
+
+    @classmethod
+    def of(cls, case: Case) -> Skeleton:
+        return cls(case.skeleton, tuple(p.index for p in case.payloads if p.index is not None))
+
+
+Check = Callable[[Skeleton], str | None]
 """Gives the reason why a case fails, in one line; None when it passes."""
 
 
@@ -51,7 +70,8 @@ class Checks:
             worker: runs the model on the trusted backends.
             timeout: seconds for a run.
         """
-        static = tuple(name for name, check in STATIC.items() if check(case) is None)
+        anything = cls((), None, worker, timeout)
+        static = tuple(name for name in STATIC if anything._look(case, (name,)) is None)
         for backend in ("onnxruntime", "reference"):
             checks = cls(static, backend, worker, timeout)
             if checks._run(case, model_path) is None:
@@ -64,13 +84,29 @@ class Checks:
         A candidate whose recording is still right is not run: its values are those of a case
         that ran.
         """
-        for name in self.static:
-            reason = STATIC[name](case)
-            if reason is not None:
-                return f"{name}: {reason}"
+        reason = self._look(case, self.static)
+        if reason is not None:
+            return reason
         if self.backend is None or (case.recording is not None and not case.recording.made_up):
             return None
         return self._run(case, model_path)
+
+    def _look(self, case: Case, names: tuple[str, ...]) -> str | None:
+        if not names:
+            return None
+        skeleton = Skeleton.of(case)
+        content = skeleton.proto.SerializeToString()
+        try:
+            reason: str | None = self.worker.call(
+                "onnxreduce.validity:first_failure",
+                names,
+                content,
+                skeleton.missing,
+                timeout=self.timeout,
+            )
+        except WorkerError as error:
+            return f"{', '.join(names)}: {_line(error)}"
+        return reason
 
     def _run(self, case: Case, model_path: Path) -> str | None:
         arguments = (self.backend, str(model_path), dict(case.inputs))
@@ -81,21 +117,28 @@ class Checks:
         return None
 
 
-def check_sorted(case: Case) -> str | None:
+def first_failure(names: tuple[str, ...], content: bytes, missing: tuple[int, ...]) -> str | None:
+    """The first of the named checks that a serialised skeleton fails, with the reason."""
+    skeleton = Skeleton(onnx.ModelProto.FromString(content), missing)
+    for name in names:
+        reason = STATIC[name](skeleton)
+        if reason is not None:
+            return f"{name}: {reason}"
+    return None
+
+
+def check_sorted(skeleton: Skeleton) -> str | None:
     """Every node comes after those whose results it reads, in bodies too."""
     known: set[str] = {""}
-    return _first_unsorted(case.skeleton.graph, known)
+    return _first_unsorted(skeleton.proto.graph, known)
 
 
-def check_model(case: Case) -> str | None:
+def check_model(skeleton: Skeleton) -> str | None:
     """`onnx.checker`, without the weights."""
-    proto = case.skeleton
-    if case.payloads:
-        proto = onnx.ModelProto()
-        proto.CopyFrom(case.skeleton)
-        missing = [proto.graph.initializer[p.index] for p in case.payloads if p.index is not None]
-        for tensor in [*missing, *hollow(proto)]:
-            tensor.dims[:] = [0]  # the checker asks for as many bytes as the dims promise
+    proto = onnx.ModelProto()
+    proto.CopyFrom(skeleton.proto)
+    for tensor in [*(proto.graph.initializer[i] for i in skeleton.missing), *hollow(proto)]:
+        tensor.dims[:] = [0]  # the checker asks for as many bytes as the dims promise
     try:
         onnx.checker.check_model(proto)
     except (onnx.checker.ValidationError, ValueError) as error:
@@ -103,10 +146,10 @@ def check_model(case: Case) -> str | None:
     return None
 
 
-def infer_shapes(case: Case) -> str | None:
+def infer_shapes(skeleton: Skeleton) -> str | None:
     """Strict shape inference; weights that matter to it are small, and so in the skeleton."""
     try:
-        onnx.shape_inference.infer_shapes(case.skeleton, check_type=True, strict_mode=True)
+        onnx.shape_inference.infer_shapes(skeleton.proto, check_type=True, strict_mode=True)
     except (onnx.shape_inference.InferenceError, ValueError) as error:
         return _line(error)
     return None

@@ -4,7 +4,8 @@ The module may define more, all of it optional:
 
 - ``setup()`` and ``teardown()``, called once a process: keep a browser or a session warm;
 - ``identity() -> str``: versions that the verdict depends on; part of the cache's key;
-- ``suspects(case) -> list[str]``: names of values or nodes to look at first.
+- ``suspects(case) -> list[str]``: names of values or nodes to look at first;
+- ``hold(case) -> dict``: parameters of `interesting` that are measured once, on the original.
 
 `identity` and `suspects` are given those of the settings for which they have parameters.
 

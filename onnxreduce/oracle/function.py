@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import traceback
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from onnxreduce.oracle.contract import Candidate, as_verdict
 from onnxreduce.oracle.runners import Limits
@@ -30,6 +31,11 @@ class FunctionSource:
     def open(self) -> FunctionRunner:
         return FunctionRunner(self.function)
 
+    def holding(self, held: Mapping[str, Any]) -> FunctionSource:
+        """A function measures nothing."""
+        del held
+        return self
+
     def fingerprint(self, identity: str = "") -> str:
         return f"function {self.name} {identity} {uuid.uuid4()}"
 
@@ -52,6 +58,10 @@ class FunctionRunner:
     def suspects(self, model_path: Path, inputs_path: Path, limits: Limits) -> list[str]:
         del model_path, inputs_path, limits
         return []
+
+    def hold(self, model_path: Path, inputs_path: Path, limits: Limits) -> dict[str, Any]:
+        del model_path, inputs_path, limits
+        return {}
 
     def identity(self) -> str:
         return ""

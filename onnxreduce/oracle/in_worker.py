@@ -43,6 +43,15 @@ def suspects(settings: Mapping[str, Any], model_path: Path, inputs_path: Path) -
     return [str(name) for name in find(candidate, **_taken(find, settings))]
 
 
+def hold(settings: Mapping[str, Any], model_path: Path, inputs_path: Path) -> dict[str, Any]:
+    """Settings that the oracle measures on the original and holds from then on."""
+    measure = getattr(_loaded(), "hold", None)
+    if measure is None:
+        return {}
+    candidate = Candidate(model_path, inputs_path)
+    return dict(measure(candidate, **_taken(measure, settings)))
+
+
 def identity(settings: Mapping[str, Any]) -> str:
     tell = getattr(_loaded(), "identity", None)
     return str(tell(**_taken(tell, settings))) if tell else ""

@@ -17,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from onnxreduce.case import Case
 from onnxreduce.errors import Flaky, NotInteresting, UsageError
@@ -160,6 +160,21 @@ class Judge:
         self._runner.restart()
         with self._exam(question, case, self._runner) as exam:
             return self._verdict(exam)
+
+    def hold(self, case: Case) -> dict[str, Any]:
+        """What the oracle measures on the original, to judge candidates by.
+
+        Raises:
+            UsageError: it fails to.
+        """
+        limits = Limits(self.timeout, self._memory)
+        path = self._store.write(case).absolute()
+        try:
+            return self._runner.hold(path, inputs_beside(path), limits)
+        except WorkerError as error:
+            raise _unusable(error) from error
+        finally:
+            self._store.discard(path)
 
     def suspects(self, case: Case) -> list[str]:
         """Names of values or nodes that the oracle would look at first; none if it fails to say."""

@@ -14,7 +14,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,10 @@ class OracleSource:
         if self.command:
             return ExecutableRunner(self.command)
         return PythonRunner(self.path, self.module, self.settings)
+
+    def holding(self, held: Mapping[str, Any]) -> OracleSource:
+        """The same oracle with what it measured on the original (see `contract`)."""
+        return replace(self, settings={**self.settings, **held})
 
     def fingerprint(self, identity: str = "") -> str:
         """What answers depend on besides the candidate: source, settings, versions.

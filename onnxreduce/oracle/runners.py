@@ -54,6 +54,9 @@ class Runner(Protocol):
     def suspects(self, model_path: Path, inputs_path: Path, limits: Limits) -> list[str]:
         """Names of values or nodes to look at first."""
 
+    def hold(self, model_path: Path, inputs_path: Path, limits: Limits) -> dict[str, Any]:
+        """Settings measured on the original, to be held from now on; adopted by this runner."""
+
     def identity(self) -> str:
         """Versions that the answers depend on."""
 
@@ -133,6 +136,12 @@ class PythonRunner(_WorkerRunner):
         )
         return names
 
+    def hold(self, model_path: Path, inputs_path: Path, limits: Limits) -> dict[str, Any]:
+        self._prepare()
+        held = dict(self._call("hold", self._settings, model_path, inputs_path, limits=limits))
+        self._settings.update(held)
+        return held
+
     def identity(self) -> str:
         self._prepare()
         return str(self._call("identity", self._settings, limits=Limits(SETUP_SECONDS)))
@@ -188,6 +197,9 @@ class ExecutableRunner(_WorkerRunner):
 
     def suspects(self, model_path: Path, inputs_path: Path, limits: Limits) -> list[str]:
         return []
+
+    def hold(self, model_path: Path, inputs_path: Path, limits: Limits) -> dict[str, Any]:
+        return {}
 
     def identity(self) -> str:
         return ""

@@ -119,28 +119,35 @@ def fingerprint(path: Path, tree: ast.Module | None) -> str:
     """SHA-256 (hex) of a file, of the modules it imports from its own folder, and of the versions
     of the packages and of the Python that it uses."""
     hasher = hashlib.sha256()
-    pending, seen, packages = [path.resolve()], set[Path](), set[str]()
-    while pending:
-        file = pending.pop()
-        if file in seen:
-            continue
-        seen.add(file)
-        content = file.read_bytes()
-        hasher.update(hashlib.sha256(content).digest())
-        if file == path.resolve():
-            imports = _imported(tree) if tree else []
-        else:
-            imports = _imported_by(content)
-        for name in imports:
-            local = _local(path.resolve().parent, name)
-            pending.extend(local)
-            if not local:
-                packages.add(name.partition(".")[0])
+    files, packages = dependencies(path, tree)
+    for file in files:
+        hasher.update(hashlib.sha256(file.read_bytes()).digest())
     for package in sorted(packages - sys.stdlib_module_names):
         hasher.update(f"{package} {_version(package)}\n".encode())
     if tree:
         hasher.update(sys.version.encode())
     return hasher.hexdigest()
+
+
+def dependencies(path: Path, tree: ast.Module | None) -> tuple[list[Path], set[str]]:
+    """A file with the modules that it imports from its own folder, and the packages that these
+    import from elsewhere."""
+    pending, seen, packages = [path.resolve()], dict[Path, None](), set[str]()
+    while pending:
+        file = pending.pop()
+        if file in seen:
+            continue
+        seen[file] = None
+        if file == path.resolve():
+            imports = _imported(tree) if tree else []
+        else:
+            imports = _imported_by(file.read_bytes())
+        for name in imports:
+            local = _local(path.resolve().parent, name)
+            pending.extend(local)
+            if not local:
+                packages.add(name.partition(".")[0])
+    return list(seen), packages
 
 
 def _imported_by(content: bytes) -> list[str]:
