@@ -85,6 +85,7 @@ SMALL = (
     "inline",
     "subgraphs",
     "dims",
+    "ranks",
     "constants",
     "optional",
     "attributes",

@@ -37,7 +37,8 @@ class Size(NamedTuple):
         attributes: attributes that differ from the default of the operator's schema.
         values: how long the numbers are when written down: zero is free, one is cheap.
         types: distance from plain float32, `PLAIN_OPSET` and `PLAIN_IR`.
-        text: length of all names, wherever they are mentioned, and of what only decorates.
+        text: length of all names, wherever they are mentioned, of what only decorates, and the
+            brackets that tensors are written in (their ranks).
     """
 
     nodes: int
@@ -153,12 +154,14 @@ class _Tally:
         self.elements += elements
         self.values += complexity
         self.types += dtype_rank(tensor.dtype)
+        self.text += len(tensor.shape)
         self.notes(tensor.doc_string)
         self.strings(tensor.metadata_props)
 
     def array(self, array: Array) -> None:
         self.elements += array.size
         self.values += array_complexity(array)
+        self.text += array.ndim
 
     def mention(self, value: ir.Value) -> None:
         self.text += len(value.name or "")
