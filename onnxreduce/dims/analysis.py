@@ -116,6 +116,8 @@ class Analysis:
         return self.expected.array(name)
 
     def shape_of(self, value: ir.Value) -> tuple[int, ...] | None:
+        if isinstance(value.type, ir.SequenceType | ir.OptionalType):
+            return None  # what is declared are the shapes of elements
         array = self.array_of(value)
         if array is not None:
             return tuple(array.shape)

@@ -18,7 +18,7 @@ UNARY = (
 BINARY = (
     *("Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal"),
     *("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul"),
-    *("Or", "Pow", "Sub", "Sum", "Where", "Xor"),
+    *("Or", "Pow", "Sub", "Sum", "SwiGLU", "Where", "Xor"),
 )
 
 
