@@ -53,10 +53,12 @@ def light(name: str, seed: int = 0) -> Case:
     rng = np.random.default_rng(seed)
     proto = onnx.load(LIGHT / f"light_{name}.onnx")
     stored = {w.name: w for w in proto.graph.initializer}
-    kept = []
+    real = [value for value in proto.graph.input if value.name not in stored]
+    kept, shapes = [], set()
     for node in proto.graph.node:
         if node.op_type == "ConstantOfShape" and node.input[0] in stored:
-            shape = numpy_helper.to_array(stored.pop(node.input[0]))
+            shape = numpy_helper.to_array(stored[node.input[0]])
+            shapes.add(node.input[0])
             fan = max(1, int(np.prod(shape[1:])))
             array = (rng.standard_normal(shape) / fan**0.5).astype(np.float32)
             if len(shape) == 1:
@@ -67,8 +69,7 @@ def light(name: str, seed: int = 0) -> Case:
     graph = proto.graph
     del graph.node[:], graph.initializer[:]
     graph.node.extend(kept)
-    graph.initializer.extend(stored.values())
-    real = [value for value in graph.input if value.name not in stored]
+    graph.initializer.extend(w for name, w in stored.items() if name not in shapes)
     del graph.input[:]
     graph.input.extend(real)
     proto.ir_version = max(proto.ir_version, 4)
