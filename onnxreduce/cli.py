@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,7 +20,9 @@ exit status: 0 reduced; 1 the oracle does not find the original interesting; 2 b
 model, inputs or oracle that cannot be used; 3 stopped early, the best so far is written; 4 the
 oracle contradicts itself on the original.
 
-also: onnxreduce oracles | backends   what there is, and whether it is usable here
+also: onnxreduce locate MODEL --expected BACKEND --actual BACKEND
+                                      which node goes wrong first? (onnxreduce locate --help)
+      onnxreduce oracles | backends   what there is, and whether it is usable here
 """
 
 
@@ -116,20 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--actual", metavar="BACKEND", help="short for --oracle differs: the side that is wrong")
     add("--atol", metavar="A", help="for --expected/--actual, as in numpy.allclose")
     add("--rtol", metavar="R", help="for --expected/--actual, as in numpy.allclose")
-    add(
-        "--inputs",
-        type=Path,
-        metavar="PATH",
-        help="an .npz file or a test_data_set directory (default: beside the model, else made up)",
-    )
-    add(
-        "--dim",
-        action="append",
-        default=[],
-        metavar="NAME=SIZE",
-        help="size of a symbolic dim when inputs are made up",
-    )
-    add("--seed", type=int, default=0, metavar="N", help="of made-up inputs (default 0)")
+    _add_inputs(parser)
     add("--output", type=Path, metavar="DIR", help="default: <model stem>-reduced")
     add(
         "--timeout",
@@ -168,6 +158,97 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_inputs(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--inputs",
+        type=Path,
+        metavar="PATH",
+        help="an .npz file or a test_data_set directory (default: beside the model, else made up)",
+    )
+    add(
+        "--dim",
+        action="append",
+        default=[],
+        metavar="NAME=SIZE",
+        help="size of a symbolic dim when inputs are made up",
+    )
+    add("--seed", type=int, default=0, metavar="N", help="of made-up inputs (default 0)")
+
+
+LOCATE_EPILOG = """\
+exit status: 0 found; 1 the two sides agree; 2 bad usage, or a model, inputs or backend that cannot
+be used.
+"""
+
+
+def _locate(arguments: list[str]) -> int:
+    options = _locate_parser().parse_args(arguments)
+    from onnxreduce.backends import isolated, open_backend
+    from onnxreduce.compare import Tolerance
+    from onnxreduce.emit.locate_page import write_page
+    from onnxreduce.emit.location import plain, words
+    from onnxreduce.locate import locate
+    from onnxreduce.watching import Bar, Silent
+
+    with (
+        closing(open_backend(isolated(options.expected))) as expected,
+        closing(open_backend(isolated(options.actual))) as actual,
+    ):
+        location = locate(
+            options.model,
+            expected,
+            actual,
+            inputs=options.inputs,
+            tolerance=Tolerance(options.atol, options.rtol, options.scale),
+            watcher=Silent() if options.quiet else Bar(),
+            dims=_sizes(options.dim),
+            seed=options.seed,
+        )
+    page = write_page(location, options.model, options.output)
+    if options.json:
+        print(json.dumps(plain(location), indent=2, ensure_ascii=False))
+    else:
+        print(words(location))
+    if not options.quiet:
+        print(f"written to {page}", file=sys.stderr)
+    return 1 if location.how == "nowhere" else 0
+
+
+def _locate_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="onnxreduce locate",
+        description="Find the node at which two backends part: its inputs agree, its output does "
+        "not.",
+        epilog=LOCATE_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("model", type=Path, metavar="MODEL", help="the .onnx file; it is never written to")
+    add("--expected", required=True, metavar="BACKEND", help="the side to trust")
+    add("--actual", required=True, metavar="BACKEND", help="the side that is wrong")
+    add("--atol", type=_tolerance, default=1e-3, metavar="A", help="as in numpy.allclose (1e-3)")
+    add("--rtol", type=_tolerance, default=1e-3, metavar="R", help="as in numpy.allclose (1e-3)")
+    add(
+        "--scale",
+        type=_tolerance,
+        default=0.0,
+        metavar="S",
+        help="the share of a tensor's largest value that is tolerated besides (0)",
+    )
+    _add_inputs(parser)
+    add(
+        "--output",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="where locate.html goes (default: here)",
+    )
+    add("--json", action="store_true", help="print everything as JSON")
+    add("--quiet", action="store_true", help="no progress, only the result and errors")
+    return parser
+
+
 def _oracles(arguments: list[str]) -> int:
     argparse.ArgumentParser(
         prog="onnxreduce oracles", description="List the ready-made oracles and their parameters."
@@ -194,7 +275,7 @@ def _backends(arguments: list[str]) -> int:
     return 0
 
 
-VERBS = {"oracles": _oracles, "backends": _backends}
+VERBS = {"locate": _locate, "oracles": _oracles, "backends": _backends}
 
 
 def _pairs(items: Sequence[str], option: str) -> dict[str, str]:
@@ -226,6 +307,10 @@ def _natural(text: str) -> int:
 
 def _positive(text: str) -> float:
     return _number(text, float, 1e-3)
+
+
+def _tolerance(text: str) -> float:
+    return _number(text, float, 0.0)
 
 
 def _number(text: str, kind: type[N], least: N) -> N:
