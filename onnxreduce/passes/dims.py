@@ -32,6 +32,8 @@ GROUPS = 8
 PAIRS = 6
 """Up to this many classes, every pair is scaled together."""
 
+Outcome = frozenset[tuple[int, int, tuple[int, ...]]]
+Strategy = Callable[[int, int, Sequence[int]], Sizes]
 Step = Generator[Resize, Case | None, bool]
 """A part of the search: returns whether anything was accepted."""
 
@@ -39,15 +41,17 @@ Step = Generator[Resize, Case | None, bool]
 def edits(case: Case) -> Proposals:
     """Sizes to a fixpoint, kernels and pads included, then which indices."""
     search = _Search(case)
-    yield from search.everything(_plain)
-    yield from search.everything(_kernel)
-    yield from search.products()
-    galloped = False
+    plain = yield from search.everything(_plain)
+    kernels = yield from search.everything(_kernel)
+    # Where nothing could go at once, an earlier round has been here: steps down prove it cheaply.
+    strategy = smallest if plain or kernels else descend
+    if strategy is smallest:
+        yield from search.products()
     while True:
-        again = yield from search.each(descend if galloped else smallest)
-        galloped = True
+        again = yield from search.each(strategy)
         if not again:
-            again = yield from search.together()
+            again = yield from search.together(strategy)
+        strategy = descend
         if not again:
             again = yield from search.indices()
         if not again:
@@ -67,8 +71,7 @@ class _Search:
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self.refused: set[Resize] = set()
-        self.floors: dict[Anchor, int] = {}
+        self.refused: set[Outcome] = set()
 
     @property
     def analysis(self) -> Analysis:
@@ -78,25 +81,29 @@ class _Search:
         return list(self.analysis.classes.values())
 
     def ask(self, edit: Resize) -> Step:
-        if edit in self.refused or not self.smaller(edit):
+        outcome = self._outcome(edit)
+        if outcome is None or outcome in self.refused:
             return False
         answer = yield edit
         if answer is None:
-            self.refused.add(edit)
+            self.refused.add(outcome)
             return False
         self.case = answer
         self.refused.clear()
         return True
 
-    def smaller(self, edit: Resize) -> bool:
-        """Whether there is a plan, and it takes something away."""
+    def _outcome(self, edit: Resize) -> Outcome | None:
+        """What an edit comes to, whatever its words; ``None`` where there is no plan, or nothing
+        would get smaller."""
         try:
             plan, chosen = edit.plan(self.analysis)
         except Conflict:
-            return False
-        if chosen and not plan.changed():
-            return False
-        return self._weight(plan) < self._weight(Plan({}))
+            return None
+        changed = plan.changed()
+        if not changed or self._weight(plan) >= self._weight(Plan({})):
+            return None
+        kept = {symbol: tuple(chosen.get(symbol, ())) for symbol in changed}
+        return frozenset((symbol.serial, changed[symbol], kept[symbol]) for symbol in changed)
 
     def _weight(self, plan: Plan) -> tuple[int, int]:
         """Stored elements, then the sum of the free sizes (kernels that nothing stores)."""
@@ -188,7 +195,7 @@ class _Search:
 
     # --- one by one ------------------------------------------------------------------------------
 
-    def each(self, strategy: Callable[[int, int, Sequence[int]], Sizes]) -> Step:
+    def each(self, strategy: Strategy) -> Step:
         """The smallest size of every class, the largest first."""
         some = False
         for anchor in [entry.anchor for entry in self.classes()]:
@@ -264,13 +271,13 @@ class _Search:
             if split is None:
                 continue
             edit = Resize(tuple(Change(e.anchor, new) for e, new in zip(group, split, strict=True)))
-            if self.smaller(edit):
+            if self._outcome(edit) is not None:
                 return target, edit
         return known, None
 
     # --- classes that the bug ties ---------------------------------------------------------------
 
-    def together(self) -> Step:
+    def together(self, strategy: Strategy) -> Step:
         """Scale several classes at once: a bug that needs ``a == b`` or ``a == 2b`` holds each of
         them where it is."""
         left = [entry for entry in self.classes() if entry.size > 1]
@@ -282,14 +289,14 @@ class _Search:
         if 2 < len(left) <= PAIRS:
             groups += [[a, b] for i, a in enumerate(left) for b in left[i + 1 :]]
         for group in groups:
-            if (yield from self._scale(group)):
+            if (yield from self._scale(group, strategy)):
                 return True
         return False
 
-    def _scale(self, group: Sequence[AxisClass]) -> Step:
+    def _scale(self, group: Sequence[AxisClass], strategy: Strategy) -> Step:
         least = min(entry.size for entry in group)
         some = False
-        sizes = smallest(1, least)
+        sizes = strategy(1, least, PARITY)
         try:
             size = next(sizes)
             while True:
@@ -314,7 +321,9 @@ class _Search:
         other then), not one for each index.
         """
         some = False
-        for anchor in [entry.anchor for entry in self.classes() if entry.elements]:
+        for anchor in [
+            entry.anchor for entry in self.classes() if entry.elements and not entry.kernel
+        ]:
             size = self._size(anchor)
             if size < 2:
                 continue
