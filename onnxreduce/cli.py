@@ -63,6 +63,7 @@ def _reduce(arguments: list[str]) -> int:
         tries=options.tries,
         confirm=options.confirm,
         memory=options.memory,
+        jobs=options.jobs,
         max_seconds=options.max_seconds,
         max_calls=options.max_calls,
         cuts=options.cuts,
@@ -141,6 +142,13 @@ def _parser() -> argparse.ArgumentParser:
         default=0,
         metavar="N",
         help="ask N more times before accepting (for an oracle that says yes by accident)",
+    )
+    add(
+        "--jobs",
+        type=_count,
+        metavar="N",
+        help="ask so many questions at a time, with the same result (default: one for each core; "
+        "one where the oracle has something to itself, such as a GPU)",
     )
     add("--max-seconds", type=_positive, metavar="S", help="stop after this long")
     add("--max-calls", type=_count, metavar="N", help="stop after this many oracle calls")

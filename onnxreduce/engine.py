@@ -1,4 +1,5 @@
-"""The engine: takes the edits that passes propose, asks about each, keeps what is accepted.
+"""The engine: asks what the passes propose, one question after the other, and keeps what is
+accepted.
 
 It knows cases, edits and stages, but neither operators nor oracles. Its one rule is what makes a
 reduction end: a candidate that is not strictly smaller than the current case is never asked about.
@@ -6,44 +7,21 @@ reduction end: a candidate that is not strictly smaller than the current case is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from onnxreduce.case import Case
-from onnxreduce.edits import Conflict, Edit, Proposals
 from onnxreduce.verdict import Verdict
+from onnxreduce.walk import Question, Recorder, Stage, Walk, smaller
 
-
-class Stage(Protocol):
-    """A place in the schedule: which pass runs, and whether it is worth running now."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def records(self) -> bool:
-        """Does the pass need recorded values?"""
-
-    def wanted(self, case: Case) -> bool: ...
-
-    def edits(self, case: Case) -> Proposals: ...
-
-
-@dataclass(frozen=True)
-class Question:
-    """A candidate, and where it comes from."""
-
-    stage: str
-    edit: str
-    case: Case
+__all__ = ["Engine", "Observer", "Path", "Question", "Stage", "smaller"]
 
 
 class Observer(Protocol):
     """Answers the engine's questions and is told what came of them."""
 
     def stage(self, name: str) -> None:
-        """A stage begins."""
+        """A stage begins to ask."""
 
     def ask(self, question: Question) -> Verdict:
         """Does the candidate still show the bug? Raises to stop the reduction."""
@@ -58,64 +36,73 @@ class Observer(Protocol):
         """A pass failed by a mistake of its own; the reduction goes on without it."""
 
 
+class Path(Protocol):
+    """The way that a walk takes, question by question."""
+
+    def question(self) -> Question | None:
+        """What is to be answered now; None at the end."""
+
+    def answer(self, yes: bool) -> None: ...
+
+    def failures(self) -> list[tuple[str, Exception]]:
+        """Passes that failed since this was asked last."""
+
+
+class Straight:
+    """Goes on only when the answer is there."""
+
+    def __init__(self, walk: Walk, recorded: Recorder) -> None:
+        self._walk = walk
+        self._recorded = recorded
+        walk.go_on(recorded)
+
+    def question(self) -> Question | None:
+        return self._walk.question
+
+    def answer(self, yes: bool) -> None:
+        self._walk.answer(yes, self._recorded)
+
+    def failures(self) -> list[tuple[str, Exception]]:
+        return self._walk.failures()
+
+
 class Engine:
-    """Drives stages over the current case until a whole round of them changes nothing.
+    """Walks through stages until a whole round of them changes nothing.
+
+    Args:
+        case: the original.
+        observer: answers and is told.
+        path: how the walk is taken; a path that looks ahead finds the same things sooner.
 
     Attributes:
-        case: the current case; the best so far, also after a stage or an answer raised.
+        case: the current case; the best so far, also after an answer raised.
     """
 
-    def __init__(self, case: Case, observer: Observer) -> None:
+    def __init__(
+        self,
+        case: Case,
+        observer: Observer,
+        path: Callable[[Walk, Recorder], Path] = Straight,
+    ) -> None:
         self.case = case
         self._observer = observer
+        self._path = path
 
     def run(self, stages: Sequence[Stage]) -> None:
         """To the fixpoint: the result is 1-minimal under every stage's edits."""
-        while self._round(stages):
-            pass
-
-    def _round(self, stages: Sequence[Stage]) -> bool:
-        before = self.case.digest
-        for stage in stages:
-            if stage.wanted(self.case):
-                self._observer.stage(stage.name)
-                self._drive(stage)
-        return self.case.digest != before
-
-    def _drive(self, stage: Stage) -> None:
-        self._record(stage)
-        proposals = stage.edits(self.case)
-        answer: Case | None = None
+        path = self._path(Walk(self.case, stages), self._observer.recorded)
+        stage = ""
         while True:
-            try:
-                edit = proposals.send(answer)
-                candidate = smaller(edit, self.case)
-            except StopIteration:
+            for name, error in path.failures():
+                self._observer.broken(name, error)
+            question = path.question()
+            if question is None:
                 return
-            except Exception as error:  # what was reached so far must not be lost with it
-                self._observer.broken(stage.name, error)
-                return
-            answer = candidate and self._consider(stage, edit, candidate)
-
-    def _record(self, stage: Stage) -> None:
-        if stage.records:
-            self.case = self._observer.recorded(self.case)
-
-    def _consider(self, stage: Stage, edit: Edit, candidate: Case) -> Case | None:
-        question = Question(stage.name, edit.describe(), candidate)
-        verdict = self._observer.ask(question)
-        if not verdict:
-            return None
-        self.case = candidate
-        self._observer.accepted(question, verdict)
-        self._record(stage)
-        return self.case
-
-
-def smaller(edit: Edit, case: Case) -> Case | None:
-    """The candidate that an edit makes of a case; None when it does not fit or is no smaller."""
-    try:
-        candidate = edit.apply(case)
-    except Conflict:
-        return None
-    return candidate if candidate.size < case.size else None
+            if question.stage != stage:
+                stage = question.stage
+                self._observer.stage(stage)
+            verdict = self._observer.ask(question)
+            if verdict:
+                self.case = question.case
+                self._observer.accepted(question, verdict)
+            path.answer(bool(verdict))

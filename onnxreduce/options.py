@@ -21,6 +21,8 @@ class Options:
         timeout: seconds for one question; ``None``: ten times the first one, at least 10.
         tries, confirm: for flaky oracles, see `onnxreduce.oracle.judge`.
         memory: bytes that the oracle's process tree may hold; ``None``: no limit.
+        jobs: how many questions are asked at a time; ``None``: what suits the oracle, at most the
+            number of cores. Any number leads to the same result.
         max_seconds, max_calls: budgets; the best so far is the result when one is used up.
         cuts: may values inside the model become inputs?
         resume: go on with the run that left `output`.
@@ -36,6 +38,7 @@ class Options:
     tries: int = 1
     confirm: int = 0
     memory: int | None = None
+    jobs: int | None = None
     max_seconds: float | None = None
     max_calls: int | None = None
     cuts: bool = True

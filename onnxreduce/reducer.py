@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as Overdue
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -18,6 +16,7 @@ import onnx_ir as ir
 from onnxreduce import emit
 from onnxreduce.candidates import Candidates
 from onnxreduce.case import Case, InputValue
+from onnxreduce.desk import Desk
 from onnxreduce.engine import Engine, Question
 from onnxreduce.errors import UsageError
 from onnxreduce.history import History
@@ -32,9 +31,11 @@ from onnxreduce.oracle.runners import identity_of
 from onnxreduce.progress import Listener, Silent
 from onnxreduce.result import Result
 from onnxreduce.schedule import stages
+from onnxreduce.speculate import Overdue, Speculation, ask_alone
 from onnxreduce.start import Start, first_case, other_sizes
 from onnxreduce.trusted import Trusted
-from onnxreduce.verdict import Verdict
+from onnxreduce.verdict import Outcome, Verdict
+from onnxreduce.walk import Recorder, Walk
 from onnxreduce.workspace import Workspace, claim
 
 OFTEN = 0.2
@@ -126,6 +127,7 @@ class Reduction:
         self._began = time.monotonic()
         self._invalid = self._accepted = 0
         self._broken = False
+        self._ahead: Speculation | None = None
         self._verdict = Verdict.interesting()
         self._note(f"inputs: {start.origin}")
 
@@ -151,10 +153,20 @@ class Reduction:
             self._verdict = self._judge.original(self.original)
             held = self._source.holding(self._judge.hold(self.original))
             self._history.begin(self.original)
-            self._panel = stack.enter_context(Panel(self._judge, held.open))
-            engine = Engine(self.original, self)
+            panel = stack.enter_context(Panel(self._judge, held.open, self._jobs))
+            self._desk = Desk(self._trusted, panel, self._candidates, self._jobs)
+            stack.enter_context(self._desk)
+            engine = Engine(self.original, self, self._look_ahead)
             stopped_by = self._drive(engine)
             return self._finish(engine.case, stopped_by)
+
+    @property
+    def _jobs(self) -> int:
+        return self._options.jobs or self._source.jobs
+
+    def _look_ahead(self, walk: Walk, recorded: Recorder) -> Speculation:
+        self._ahead = Speculation(walk, recorded, self._desk, self._room)
+        return self._ahead
 
     def _make_judge(self, runner: Any) -> Judge:
         options = self._options
@@ -179,6 +191,9 @@ class Reduction:
         except KeyboardInterrupt:
             self._note("interrupted: writing the best so far")
             return "interrupt"
+        finally:
+            if self._ahead is not None:
+                self._ahead.close()
         return None
 
     # --- what the engine asks and tells ---
@@ -195,12 +210,14 @@ class Reduction:
 
     def ask(self, question: Question) -> Verdict:
         self._check_budget()
-        reason = self._trusted.invalid(question.case)
-        if reason is None:
-            verdict = self._await(self._panel.submit(question.case))
-        else:
-            self._invalid += 1
-            verdict = Verdict.invalid(reason)
+        try:
+            if self._ahead is not None and self._ahead.question() is question:
+                verdict = self._ahead.verdict(self._seconds_left)
+            else:
+                verdict = ask_alone(self._desk, question.case, self._seconds_left())
+        except Overdue:
+            raise Stopped("max-seconds") from None
+        self._invalid += verdict.outcome is Outcome.INVALID
         self._history.asked(question, verdict, self._calls)
         self.listener.asked(self._calls)
         return verdict
@@ -219,23 +236,17 @@ class Reduction:
             "please report it with the journal"
         )
 
-    def _await(self, answer: Future[Verdict]) -> Verdict:
-        left = self._seconds_left()
-        try:
-            return answer.result(timeout=left)
-        except Overdue:
-            self._panel.cancel(answer)
-            raise Stopped("max-seconds") from None
-        except KeyboardInterrupt:
-            self._panel.cancel(answer)
-            raise
-
     def _check_budget(self) -> None:
         left = self._seconds_left()
         if left is not None and left <= 0:
             raise Stopped("max-seconds")
         if self._options.max_calls is not None and self._calls >= self._options.max_calls:
             raise Stopped("max-calls")
+
+    def _room(self) -> int | None:
+        """How many questions the budget still allows."""
+        most = self._options.max_calls
+        return None if most is None else most - self._calls
 
     def _seconds_left(self) -> float | None:
         if self._options.max_seconds is None:

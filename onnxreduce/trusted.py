@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,51 @@ SECONDS = 600.0
 FACTOR, LEAST = 10.0, 30.0
 """A candidate, being smaller, gets this multiple of the original's time, and at least so long."""
 
+DEATHS = 3
+"""So many worker processes may die over a case before that is taken for an answer."""
+
+
+class Crew:
+    """As many workers as there are calls at a time, from any thread."""
+
+    def __init__(self) -> None:
+        self._idle: queue.LifoQueue[Worker] = queue.LifoQueue()
+        self._workers: list[Worker] = []
+
+    def call(
+        self,
+        target: str,
+        *args: Any,
+        timeout: float | None = None,
+        memory: int | None = None,
+    ) -> Any:
+        """See `Worker.call`; a call whose process dies is made again."""
+        worker = self._take()
+        try:
+            for left in reversed(range(DEATHS)):
+                try:
+                    return worker.call(target, *args, timeout=timeout, memory=memory)
+                except WorkerError as error:
+                    if error.kind != "crash" or not left:
+                        raise
+        finally:
+            self._idle.put(worker)
+
+    def _take(self) -> Worker:
+        try:
+            return self._idle.get_nowait()
+        except queue.Empty:
+            worker = Worker()
+            self._workers.append(worker)
+            return worker
+
+    def kill(self) -> None:
+        for worker in self._workers:
+            worker.kill()
+
 
 class Trusted:
-    """Checks candidates, records values, computes expected outputs.
+    """Checks candidates, records values, computes expected outputs. Takes calls from any thread.
 
     Args:
         candidates: where cases are written.
@@ -27,17 +70,17 @@ class Trusted:
     """
 
     def __init__(self, candidates: Candidates, recordings: Path) -> None:
-        self._worker = Worker()
+        self._crew = Crew()
         self._candidates = candidates
         self._recordings = recordings
-        self._recorder = LazyRecorder(candidates, self._worker, recordings, SECONDS)
+        self._recorder = LazyRecorder(candidates, self._crew, recordings, SECONDS)
         self._checks: Checks | None = None
 
     def examine(self, case: Case) -> bool:
         """Finds the checks that the original passes; whether some backend runs it."""
         path = self._candidates.write(case)
         try:
-            self._checks = Checks.passed_by(case, path, self._worker, SECONDS)
+            self._checks = Checks.passed_by(case, path, self._crew, SECONDS)
         finally:
             self._candidates.discard(path)
         return self._checks.backend is not None
@@ -77,7 +120,7 @@ class Trusted:
         try:
             if self._checks.backend is None:
                 return None
-            entries = self._worker.call(
+            entries = self._crew.call(
                 "onnxreduce.recorder:record", *arguments, timeout=self._checks.timeout or SECONDS
             )
             recorded = Recorded(entries, target, {}, self._checks.backend)
@@ -89,5 +132,5 @@ class Trusted:
             self._candidates.discard(path)
 
     def close(self) -> None:
-        """The worker holds nothing that it would have to put away."""
-        self._worker.kill()
+        """The workers hold nothing that they would have to put away."""
+        self._crew.kill()

@@ -17,6 +17,9 @@ import statistics
 from onnxreduce import Verdict
 from onnxreduce.backends import close_backends, warm_backend
 
+JOBS = 1
+"""A neighbour would spoil the timing."""
+
 LEAST = 0.002
 """Seconds below which a difference is dispatch and no work, where nothing better is known."""
 

@@ -13,6 +13,9 @@ from onnxreduce.compare import Tolerance
 from onnxreduce.suspects import Scene
 from onnxreduce.suspects import suspects as find_suspects
 
+JOBS = 1
+"""The GPU is there once."""
+
 
 def sides(version="", bundle="", gpu="webgpu"):
     """The two backends: `version` of onnxruntime-web, and which of its bundles."""

@@ -272,10 +272,11 @@ def test_resume_asks_nothing_twice_and_ends_the_same(model: Path, tmp_path: Path
         return {{"Relu", "Tanh"}} <= kinds
     """
     path = str(oracle(tmp_path, source))
-    assert main([str(model), "--oracle", path, "--quiet", "--output", "whole"]) == 0
+    common = [str(model), "--oracle", path, "--quiet", "--jobs", "1"]
+    assert main([*common, "--output", "whole"]) == 0
     whole = sorted(log.read_text().splitlines())
     log.unlink()
-    halves = [str(model), "--oracle", path, "--quiet", "--output", "halves"]
+    halves = [*common, "--output", "halves"]
     assert main([*halves, "--max-calls", "6"]) == 3
     first = json.loads(Path("halves/summary.json").read_text())["reduced"]
     assert main([*halves, "--resume"]) == 0

@@ -4,6 +4,8 @@ The module may define more, all of it optional:
 
 - ``setup()`` and ``teardown()``, called once a process: keep a browser or a session warm;
 - ``identity() -> str``: versions that the verdict depends on; part of the cache's key;
+- ``JOBS = 1``: so many questions at a time and no more, for what a neighbour would disturb: a
+  timing, a device that is there once (the default of ``--jobs``);
 - ``suspects(case) -> list[str]``: names of values or nodes to look at first;
 - ``hold(case) -> dict``: parameters of `interesting` that are measured once, on the original.
 

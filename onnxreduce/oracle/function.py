@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from onnxreduce.oracle.contract import Candidate, as_verdict
 from onnxreduce.oracle.runners import Limits
@@ -23,6 +23,8 @@ class FunctionSource:
     known, so they are never reused by another run."""
 
     function: Judged
+    jobs: ClassVar[int] = 1
+    """Unless the user says so, a function need not bear being called from several threads."""
 
     @property
     def name(self) -> str:

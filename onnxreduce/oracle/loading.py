@@ -26,6 +26,9 @@ from onnxreduce.oracle.settings import Signature, signature_of
 
 ENTRY_POINTS = "onnxreduce.oracles"
 
+MOST = "JOBS"
+"""A constant of a Python oracle: how many questions may be asked at a time, without ``--jobs``."""
+
 
 @dataclass(frozen=True)
 class OracleSource:
@@ -38,6 +41,7 @@ class OracleSource:
         command: how an executable is started; empty for a Python oracle.
         module: the name by which a Python oracle is imported, if not by its path.
         source_hash: of the file, what it imports from its own folder, and versions.
+        most: how many questions it bears at a time (its `JOBS`); None: any number.
     """
 
     name: str
@@ -46,6 +50,15 @@ class OracleSource:
     command: tuple[str, ...]
     module: str | None
     source_hash: str
+    most: int | None = None
+
+    @property
+    def jobs(self) -> int:
+        """How many questions to ask at a time: one for each core, but a GPU is there once."""
+        if self.most is not None:
+            return self.most
+        web = any(str(value).startswith(("web:", "web@")) for value in self.settings.values())
+        return 1 if web else len(os.sched_getaffinity(0))
 
     def open(self) -> Runner:
         """A runner; its process starts with the first question."""
@@ -171,7 +184,8 @@ def _python(spec: str, path: Path, module: str | None, settings: Mapping[str, st
             f"oracle {spec} defines no {source.FUNCTION}(case){hint}, "
             "and as a script it does nothing: it would find every model interesting"
         )
-    return OracleSource(spec, path, values, (), module, source.fingerprint(path, tree))
+    most = source.whole_number(tree, MOST)
+    return OracleSource(spec, path, values, (), module, source.fingerprint(path, tree), most)
 
 
 def _executable(

@@ -60,6 +60,16 @@ def binds(tree: ast.Module, name: str) -> bool:
     return False
 
 
+def whole_number(tree: ast.Module, name: str) -> int | None:
+    """What a positive constant of the module is, if it is written as a number."""
+    for statement in tree.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=target)], value=ast.Constant(value=int(number))):
+                if target == name and number > 0:
+                    return number
+    return None
+
+
 def does_something(tree: ast.Module) -> bool:
     """Could running the file as a script tell one model from another?
 

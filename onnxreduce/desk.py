@@ -1,0 +1,83 @@
+"""The desk: where candidates are checked and put to the oracle, several at a time."""
+
+from __future__ import annotations
+
+import contextlib
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from onnxreduce.candidates import Candidates
+from onnxreduce.case import Case
+from onnxreduce.oracle.executor import Panel
+from onnxreduce.trusted import Trusted
+from onnxreduce.verdict import Verdict
+
+
+class Desk:
+    """Checks cases, and keeps the files of valid ones until they are released.
+
+    Args:
+        trusted: checks.
+        panel: asks the oracle.
+        candidates: writes files.
+        jobs: how many checks, and how many questions, run at a time.
+    """
+
+    def __init__(self, trusted: Trusted, panel: Panel, candidates: Candidates, jobs: int) -> None:
+        self.jobs = jobs
+        self._trusted = trusted
+        self._panel = panel
+        self._candidates = candidates
+        self._threads = ThreadPoolExecutor(jobs, thread_name_prefix="check")
+        self._known: dict[str, str | None] = {}
+        self._files: dict[Case, Path] = {}
+
+    def check(self, case: Case) -> Future[str | None]:
+        """Why a candidate is invalid; None when it may be asked about."""
+        return self._threads.submit(self._check, case)
+
+    def ask(self, case: Case) -> Future[Verdict]:
+        """The oracle's verdict."""
+        return self._panel.submit(case)
+
+    def cancel(self, verdict: Future[Verdict]) -> None:
+        """Gives up a question at once, if it has not been answered."""
+        self._panel.cancel(verdict)
+
+    def release(self, case: Case) -> None:
+        """A checked case needs its file no longer."""
+        path = self._files.pop(case, None)
+        if path is not None:
+            self._candidates.discard(path)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        for case in list(self._files):
+            self.release(case)
+
+    def _check(self, case: Case) -> str | None:
+        with contextlib.suppress(KeyError):
+            return self._known[case.digest]
+        path = self._candidates.write(case)
+        reason: str | None = "not checked"
+        try:
+            reason = self._known[case.digest] = self._trusted.invalid(case)
+        finally:
+            if reason is None:
+                self._files[case] = path
+            else:
+                self._candidates.discard(path)
+        return reason
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

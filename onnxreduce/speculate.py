@@ -1,0 +1,385 @@
+"""Looking ahead: questions are put before it is certain that they will be asked.
+
+The answers to come make a tree: after each question the walk goes one way on a yes, another way on
+a no. The likeliest questions of that tree are prepared and put at the same time, best first, by
+the chance of a yes that each pass has shown so far. Answers are used strictly in the order of the
+walk, so any number of jobs gives the same steps and the same result as one; what was asked in vain
+costs time on a machine that had nothing better to do. Even with a single job the next candidate is
+made and checked while the oracle is busy with this one.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import queue
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from onnxreduce.case import Case
+from onnxreduce.verdict import Verdict
+from onnxreduce.walk import NotDeterministic, Position, Question, Recorder, Walk
+
+LEAST = 0.02
+"""A question that is less likely than this to be asked is not worth preparing."""
+
+GRACE = 1.5
+"""Seconds that an oracle may go on with a question that will not be asked: about what a fresh
+process needs to get warm, so killing sooner costs more than it saves."""
+
+MEMORY = 0.95
+"""How much of what was learned about a pass is left after each of its questions."""
+
+
+class Overdue(Exception):
+    """There is no verdict in time."""
+
+
+class Desk(Protocol):
+    """Where questions are put. Futures may be cancelled, also while they run."""
+
+    jobs: int
+
+    def check(self, case: Case) -> Future[str | None]:
+        """Why a candidate is invalid, if it is."""
+
+    def ask(self, case: Case) -> Future[Verdict]:
+        """The oracle's verdict on a valid candidate."""
+
+    def cancel(self, verdict: Future[Verdict]) -> None:
+        """Gives up a question at once."""
+
+    def release(self, case: Case) -> None:
+        """The candidate has been checked, and will not be asked about (again)."""
+
+
+@dataclass(eq=False)
+class Node:
+    """A place in the tree of answers.
+
+    Attributes:
+        walk: stands at this question, until one of the children goes on with it.
+        position: where that is; None where there is no question.
+        failures: of passes, on the way here from the question before.
+        children: after a no, after a yes.
+        check, answer, began: what has been put to the desk, and when.
+        verdict: known.
+        alone: failed ahead of time, so to be asked only when its turn has come.
+        dropped: it will not be asked.
+    """
+
+    walk: Walk | None
+    position: Position | None = None
+    failures: list[tuple[str, Exception]] = field(default_factory=list)
+    children: list[Node | None] = field(default_factory=lambda: [None, None])
+    check: Future[str | None] | None = None
+    answer: Future[Verdict] | None = None
+    began: float = 0.0
+    valid: bool = False
+    verdict: Verdict | None = None
+    alone: bool = False
+    dropped: bool = False
+
+    @classmethod
+    def of(cls, walk: Walk) -> Node:
+        node = cls(walk)
+        node.look()
+        return node
+
+    def look(self) -> None:
+        """Notes where the walk stands."""
+        assert self.walk is not None
+        self.position = self.walk.position() if self.walk.question else None
+        self.failures += self.walk.failures()
+
+
+class Speculation:
+    """A path (`engine.Path`) that looks ahead.
+
+    Args:
+        walk: at its beginning.
+        recorded: gives recordings; not called ahead of time.
+        desk: answers.
+        room: how many more questions the budget allows; None: any number.
+    """
+
+    def __init__(
+        self,
+        walk: Walk,
+        recorded: Recorder,
+        desk: Desk,
+        room: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        self._recorded = recorded
+        self._desk = desk
+        self._room = room
+        self._events: queue.SimpleQueue[tuple[Node, Future[str | None] | Future[Verdict]]]
+        self._events = queue.SimpleQueue()
+        self._asked: set[Node] = set()
+        self._chances: dict[str, _Chance] = defaultdict(_Chance)
+        self._pace = 0.1
+        self._order = itertools.count()
+        walk.go_on(recorded)
+        self._root = Node.of(walk)
+
+    # --- the path ---
+
+    def question(self) -> Question | None:
+        position = self._root.position
+        return None if position is None else position.question
+
+    def failures(self) -> list[tuple[str, Exception]]:
+        failed, self._root.failures = self._root.failures, []
+        return failed
+
+    def verdict(self, left: Callable[[], float | None] = lambda: None) -> Verdict:
+        """The answer to the current question.
+
+        Args:
+            left: how many seconds may pass.
+
+        Raises:
+            Overdue: they have passed.
+        """
+        while True:
+            self._absorb()
+            if self._root.verdict is not None:
+                return self._root.verdict
+            self._fill()
+            self._wait(left())
+
+    def answer(self, yes: bool) -> None:
+        """Goes on to the next question, and gives up those that were ahead on the other side."""
+        root = self._root
+        assert root.position is not None
+        self._chances[root.position.question.stage].learn(yes)
+        child = root.children[yes]
+        if child is None:
+            child = Node.of(self._walk_on(root, yes))
+        elif child.walk is not None and child.walk.suspended:
+            child.walk.go_on(self._recorded)
+            child.look()
+        root.children[yes] = None
+        self._drop(root)
+        self._root = child
+
+    def close(self) -> None:
+        """Gives up whatever was put ahead of time."""
+        self._drop(self._root)
+        for node in self._asked:
+            if node.answer is not None:
+                self._desk.cancel(node.answer)
+
+    def _walk_on(self, root: Node, yes: bool) -> Walk:
+        assert root.position is not None
+        walk = root.walk
+        try:
+            walk = walk or Walk.at(root.position)
+        except NotDeterministic as error:
+            walk = Walk.past(root.position, yes, error)
+            walk.go_on(self._recorded)
+        else:
+            walk.answer(yes, self._recorded)
+        return walk
+
+    # --- ahead ---
+
+    def _fill(self) -> None:
+        """Puts the likeliest questions, as many as the desk takes."""
+        asks, checks = self._desk.jobs, self._desk.jobs
+        edges: list[tuple[float, int, Node, bool | None]] = [(-1.0, 0, self._root, None)]
+        while edges and (asks or checks) and -edges[0][0] >= LEAST:
+            chance, _, parent, yes = heapq.heappop(edges)
+            node = parent if yes is None else self._grow(parent, yes, -chance)
+            if node is None or node.position is None:
+                continue
+            if node.verdict is None:
+                if not self._put(node, asks > 0):
+                    continue
+                asks, checks = (asks - 1, checks) if asks else (asks, checks - 1)
+                ahead = self._chances[node.position.question.stage].yes
+                share = {True: ahead, False: 1 - ahead}
+            else:
+                share = {bool(node.verdict): 1.0}
+            for reply, part in share.items():
+                heapq.heappush(edges, (chance * part, next(self._order), node, reply))
+            if not self._events.empty():
+                return
+
+    def _grow(self, node: Node, yes: bool, chance: float) -> Node | None:
+        """The place after an answer; None when it is not known or not worth the work."""
+        assert node.position is not None
+        child = node.children[yes]
+        if child is not None:
+            return child
+        position = node.position
+        if yes and position.records and position.question.case.recording is None:
+            return None
+        # Whichever way the walk goes on, the other way will need a replay.
+        wasted = position.seconds * (1 - chance if node.walk else 1)
+        if wasted > chance * self._pace:
+            return None
+        try:
+            walk = node.walk or Walk.at(position)
+        except NotDeterministic:
+            return None
+        node.walk = None
+        walk.answer(yes, _as_it_is)
+        child = node.children[yes] = Node.of(walk)
+        return child
+
+    def _put(self, node: Node, ask: bool) -> bool:
+        """Has a candidate checked, then asked about; whether that is under way."""
+        assert node.position is not None
+        root = node is self._root
+        if node.alone and not root:
+            return False
+        case = node.position.question.case
+        if node.check is None:
+            node.check = self._desk.check(case)
+            self._tell(node, node.check)
+        elif ask and node.valid and node.answer is None and (root or self._has_room()):
+            if self._is_asked(case):
+                return True
+            if root and len(self._asked) >= self._desk.jobs:
+                self._make_room()
+            node.began = time.monotonic()
+            node.answer = self._desk.ask(case)
+            self._asked.add(node)
+            self._tell(node, node.answer)
+        return True
+
+    def _is_asked(self, case: Case) -> bool:
+        """Is the same question under way? Then its answer will be remembered."""
+        busy = (node.position for node in self._asked)
+        return any(each and each.question.case.digest == case.digest for each in busy)
+
+    def _has_room(self) -> bool:
+        room = self._room()
+        busy = len(self._asked)
+        return busy < self._desk.jobs and (room is None or busy < room)
+
+    def _make_room(self) -> None:
+        """The current question must not wait for a slow one that nobody may ask."""
+        if self._pace > GRACE:
+            idle = max(self._asked, key=lambda node: (node.dropped, node.began))
+            assert idle.answer is not None
+            self._desk.cancel(idle.answer)
+
+    def _tell(self, node: Node, future: Future[str | None] | Future[Verdict]) -> None:
+        future.add_done_callback(lambda done: self._events.put((node, done)))
+
+    # --- what comes back ---
+
+    def _wait(self, left: float | None) -> None:
+        """Until something is known."""
+        losers = any(node.dropped for node in self._asked)
+        limit = GRACE / 2 if losers else None
+        if left is not None:
+            limit = min(limit or left, left)
+        try:
+            self._take(*self._events.get(timeout=limit and max(limit, 0)))
+        except queue.Empty:
+            if left is not None and left <= (limit or 0):
+                raise Overdue from None
+        self._kill_losers()
+
+    def _absorb(self) -> None:
+        while not self._events.empty():
+            self._take(*self._events.get())
+
+    def _take(self, node: Node, future: Future[str | None] | Future[Verdict]) -> None:
+        checked = future is node.check
+        self._asked.difference_update(() if checked else (node,))
+        try:
+            said = future.result()
+        except CancelledError:
+            node.check = None if checked else node.check
+            node.answer = None
+            return
+        except Exception:
+            if node is self._root:
+                raise
+            node.alone, node.answer = True, None
+            node.check = None if checked else node.check
+            return
+        if isinstance(said, Verdict):
+            node.verdict = said
+            self._pace += (time.monotonic() - node.began - self._pace) / 8
+        elif said is None:
+            node.valid = True
+        else:
+            node.verdict = Verdict.invalid(said)
+        if node.dropped and checked:
+            self._release(node)
+
+    def _drop(self, node: Node) -> None:
+        """A node and all below it will not be asked."""
+        doomed = [node]
+        while doomed:
+            node = doomed.pop()
+            node.dropped = True
+            node.walk = None
+            if node.check is not None and (node.check.cancel() or node.check.done()):
+                self._release(node)
+            if node.answer is not None:
+                node.answer.cancel()
+            doomed += [child for child in node.children if child is not None]
+        self._kill_losers()
+
+    def _release(self, node: Node) -> None:
+        if node.valid and node.position is not None:
+            self._desk.release(node.position.question.case)
+
+    def _kill_losers(self) -> None:
+        now = time.monotonic()
+        for node in self._asked:
+            if node.dropped and node.answer is not None and now - node.began > GRACE:
+                self._desk.cancel(node.answer)
+
+
+def ask_alone(desk: Desk, case: Case, left: float | None = None) -> Verdict:
+    """The verdict on a case that no walk leads to.
+
+    Raises:
+        Overdue: there is none within `left` seconds.
+    """
+    until = None if left is None else time.monotonic() + left
+    check = desk.check(case)
+    answer: Future[Verdict] | None = None
+    try:
+        reason = check.result(timeout=left)
+        if reason is not None:
+            return Verdict.invalid(reason)
+        answer = desk.ask(case)
+        return answer.result(timeout=None if until is None else until - time.monotonic())
+    except TimeoutError:
+        raise Overdue from None
+    finally:
+        if answer is not None and not answer.done():
+            desk.cancel(answer)
+        if check.done():
+            desk.release(case)
+
+
+class _Chance:
+    """How likely a pass is to get a yes, from what it got lately."""
+
+    def __init__(self) -> None:
+        self._yes, self._all = 0.6, 2.0
+
+    @property
+    def yes(self) -> float:
+        return self._yes / self._all
+
+    def learn(self, yes: bool) -> None:
+        self._yes = MEMORY * self._yes + yes
+        self._all = MEMORY * self._all + 1
+
+
+def _as_it_is(case: Case) -> Case | None:
+    return case if case.recording is not None else None

@@ -1,0 +1,92 @@
+"""Looking ahead: any number of jobs takes the same steps to the same result, only sooner."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+
+import onnx
+import pytest
+from models import Builder, parallel_branches, value
+
+from onnxreduce.cli import main
+
+KINDS = """
+import time
+def interesting(case, *, kinds: str, seconds: float = 0.0):
+    time.sleep(seconds)
+    return set(kinds.split(",")) <= {node.op_type for node in case.model.graph.node}
+"""
+
+
+def convolutions() -> onnx.ModelProto:
+    """A small network with weights, where sizes and values are shrunk as well."""
+    b = Builder()
+    x = b.op("Conv", "x", b.normal(4, 3, 3, 3), pads=[1, 1, 1, 1])
+    x = b.op("Relu", x)
+    skip = x
+    x = b.op("Conv", x, b.normal(4, 4, 3, 3), pads=[1, 1, 1, 1], strides=[1, 1])
+    x = b.op("Add", x, skip)
+    x = b.op("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
+    x = b.op("Sigmoid", x)
+    x = b.op("GlobalAveragePool", x)
+    x = b.op("Flatten", x)
+    x = b.op("Gemm", x, b.normal(4, 5))
+    return b.model([value("x", ["batch", 3, 8, 8])], [value(x, ["batch", 5])])
+
+
+def line(kinds: list[str]) -> onnx.ModelProto:
+    b = Builder()
+    x = "x"
+    for kind in kinds:
+        x = b.op(kind, x)
+    return b.model([value("x", [2, 3])], [value(x, [2, 3])])
+
+
+MODELS = {
+    "branches": parallel_branches(),
+    "convolutions": convolutions(),
+    "line": line((["Relu"] * 5 + ["Tanh"] + ["Abs"] * 7 + ["Neg"] + ["Exp"] * 3) * 2),
+}
+
+CASES = [
+    ("branches", "Relu,Tanh"),
+    ("branches", "Sqrt"),
+    ("convolutions", "MaxPool,Gemm"),
+    ("convolutions", "Conv,Sigmoid"),
+    ("line", "Tanh,Neg"),
+]
+
+
+def run(folder: Path, model: str, oracle: Path, *options: str) -> tuple[str, list[tuple]]:
+    """The digest of the result, and the accepted steps."""
+    path = folder / "model.onnx"
+    onnx.save(MODELS[model], path)
+    output = folder / f"out{len(list(folder.iterdir()))}"
+    arguments = [path, "--oracle", oracle, "--output", output, "--quiet", *options]
+    assert main([str(argument) for argument in arguments]) == 0
+    events = [json.loads(line) for line in (output / "journal.jsonl").read_text().splitlines()]
+    steps = [
+        (event["stage"], event["edit"], event["digest"])
+        for event in events
+        if event["event"] == "accepted"
+    ]
+    return json.loads((output / "summary.json").read_text())["digest"], steps
+
+
+@pytest.fixture
+def oracle(tmp_path: Path) -> Path:
+    path = tmp_path / "kinds.py"
+    path.write_text(textwrap.dedent(KINDS))
+    return path
+
+
+@pytest.mark.parametrize(("model", "kinds"), CASES)
+def test_jobs_take_the_same_steps(model: str, kinds: str, oracle: Path, tmp_path: Path) -> None:
+    runs = [
+        run(tmp_path, model, oracle, "--set", f"kinds={kinds}", "--jobs", str(jobs))
+        for jobs in (1, 2, 4)
+    ]
+    assert runs[0][1]
+    assert runs[0] == runs[1] == runs[2]
