@@ -1,118 +1,142 @@
-"""``repro.html`` and ``repro.js``: the bug in a browser, for results of two web backends.
+"""The frame of a report: one HTML file without scripts or network, light and dark, any width.
 
-Plain files for any static server, without a build step: a table of backends with the range of
-each output and its distance from the reference.
+Plain functions from data to markup. Whatever comes from a model goes through `names.escaped`.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+from typing import Literal
 
-import numpy as np
+from onnxreduce.emit.names import clipped, escaped
 
-from onnxreduce.backends.spec import Spec
-from onnxreduce.backends.web.options import PROVIDERS, Options, read
-from onnxreduce.case import InputValue
-from onnxreduce.emit import repro
-from onnxreduce.emit._python import INLINE
-from onnxreduce.emit.escape import line, script
-from onnxreduce.files import write_atomically
-from onnxreduce.result import Result
-from onnxreduce.sides import Side
-from onnxreduce.tensors import Array
+TITLE_ROOM = 400
+"""Characters of a long name that a tooltip shows."""
 
-FILES = ("repro.html", "repro.js")
-DATA = "repro-input-{}.bin"
-HERE = Path(__file__).parent
+Tone = Literal["good", "bad", "warn", "plain"]
 
 
-def emit(result: Result, directory: Path) -> None:
-    for stale in (*FILES, *(path.name for path in directory.glob(DATA.format("*")))):
-        (directory / stale).unlink(missing_ok=True)
-    if repro.kind(result) != "page":
-        return
-    data = [value for item in result.reduced.inputs.items() for value in _input(*item)]
-    for index, (described, array) in enumerate(data):
-        if array is not None:
-            described["file"] = DATA.format(index)
-            write_atomically(directory / described["file"], array.tobytes())
-    write_atomically(directory / FILES[0], (HERE / "page.html").read_bytes())
-    source = _constants(result, [described for described, _ in data])
-    source += "\n" + (HERE / "page.js").read_text()
-    write_atomically(directory / FILES[1], source.encode())
+def page(title: str, body: str, made_by: str) -> str:
+    """A whole document."""
+    style = files("onnxreduce.emit").joinpath("frame.css").read_text(encoding="utf-8")
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="generator" content="{escaped(made_by)}">
+<title>{escaped(clipped(title, 120))}</title>
+<style>{style}</style>
+</head>
+<body>
+<main>
+{body}
+<footer>{escaped(made_by)}</footer>
+</main>
+</body>
+</html>
+"""
 
 
-def _constants(result: Result, inputs: list[dict[str, Any]]) -> str:
-    given = result.oracle.parameters
-    failing = re.match(r"(expected|actual) fails", result.verdict.signature or "")
-    constants = {
-        "BUG": line(result.verdict.detail or result.oracle.summary, 200),
-        "COLUMNS": columns(result.sides),
-        "INPUTS": inputs,
-        "FAILING": failing[1] if failing else "",
-        **{name.upper(): float(given.get(name, 0.0)) for name in ("atol", "rtol", "scale")},
-    }
-    return "".join(
-        f"const {name} = {script(json.dumps(value, ensure_ascii=False, indent=1))};\n"
-        for name, value in constants.items()
+def hero(kicker: str, title: str, lead: str, chips: Iterable[tuple[str, Tone]] = ()) -> str:
+    """The top of a page: what it is, the finding, a sentence or two (markup)."""
+    marks = "".join(f'<span class="chip {tone}">{escaped(text)}</span>' for text, tone in chips)
+    return (
+        f'<header><p class="kicker">{escaped(kicker)}</p><h1>{title}</h1>'
+        f'<p class="lead">{lead}</p><p class="chips">{marks}</p></header>'
     )
 
 
-def columns(sides: tuple[Side, ...]) -> list[dict[str, Any]]:
-    """The expected side, the actual one, then the other providers of its bundle."""
-    by_role = {side.role: side for side in sides}
-    shown = [by_role["expected"], by_role["actual"]]
-    found = [_column(_options(side), _version(side)) for side in shown]
-    actual = shown[1]
-    for provider in PROVIDERS:
-        options = {k: v for k, v in actual.spec.options.items() if k not in (*PROVIDERS, "layout")}
-        other = read(Spec("web", actual.spec.version, {provider: "true", **options}))
-        column = _column(other, _version(actual))
-        if provider != "webnn-npu" and column not in found:
-            found.append(column)
-    return found
+def section(title: str, body: str, note: str = "") -> str:
+    """A card with a heading; the note is markup."""
+    said = f'<p class="note">{note}</p>' if note else ""
+    return f"<section><h2>{escaped(title)}</h2>{said}{body}</section>"
 
 
-def _options(side: Side) -> Options:
-    return read(side.spec)
+def folded(title: str, body: str, *, unfolded: bool = False) -> str:
+    """Something to open by a click."""
+    return (
+        f"<details{' open' if unfolded else ''}><summary>{escaped(title)}</summary>{body}</details>"
+    )
 
 
-def _version(side: Side) -> str:
-    named = re.match(r"onnxruntime-web (\d[\w.-]*)", side.version)
-    return named[1] if named else read(side.spec).version
+def name(text: str, room: int = 40) -> str:
+    """A name from the model, short, whole in the tooltip as far as that is reasonable."""
+    short = clipped(text, room)
+    whole = "" if short == text else f' title="{escaped(clipped(text, TITLE_ROOM))}"'
+    return f"<code{whole}>{escaped(short)}</code>"
 
 
-def _column(options: Options, version: str) -> dict[str, Any]:
-    return {
-        "name": options.provider,
-        "version": version,
-        "bundle": options.bundle,
-        "threads": options.threads,
-        "options": options.session_options(),
-    }
+def facts(pairs: Iterable[tuple[str, str]]) -> str:
+    """Names with values (markup) in two columns."""
+    rows = "".join(f"<dt>{escaped(key)}</dt><dd>{value}</dd>" for key, value in pairs if value)
+    return f'<dl class="facts">{rows}</dl>'
 
 
-def _input(name: str, value: InputValue) -> list[tuple[dict[str, Any], Array | None]]:
-    """What the page is told of an input, with the array if that goes into a file."""
-    if not isinstance(value, np.ndarray):
-        return []  # ONNX Runtime Web knows neither sequences nor empty optionals
-    described: dict[str, Any] = {"name": name, "dims": [*value.shape], "type": value.dtype.name}
-    if value.dtype.kind in "OSUT":
-        texts = [str(item) for item in value.reshape(-1).tolist()]
-        return [({**described, "type": "string", "data": texts}, None)]
-    if value.size > INLINE:
-        return [(described, np.ascontiguousarray(value))]
-    bits = value.view(np.uint16) if value.dtype == np.float16 else value
-    return [({**described, "data": [_number(item) for item in bits.reshape(-1)]}, None)]
+def tiles(items: Iterable[tuple[str, str, str, str]]) -> str:
+    """Figures: label, before, after, remark."""
+    return (
+        '<div class="tiles">'
+        + "".join(
+            f'<div class="tile"><span class="label">{escaped(label)}</span>'
+            f'<span class="figure">{escaped(after)}</span>'
+            f'<span class="was">{escaped(before)}</span>'
+            f'<span class="remark">{escaped(remark)}</span></div>'
+            for label, before, after, remark in items
+        )
+        + "</div>"
+    )
 
 
-def _number(item: Any) -> int | float | str:
-    """A number as JSON can say it; the page makes numbers of text."""
-    if item.dtype.kind in "biu":
-        return int(item) if abs(int(item)) < 2**53 else str(item)
-    if not np.isfinite(item):
-        return str(item).replace("inf", "Infinity").replace("nan", "NaN")
-    return float(str(item))
+def table(
+    heads: Sequence[tuple[str, str]], rows: Iterable[tuple[str, Sequence[str]]], kind: str = ""
+) -> str:
+    """A table.
+
+    Args:
+        heads: text and class of each column: ``n`` for numbers, ``w`` for those that a narrow
+            page leaves out.
+        rows: class of the row, and its cells as markup.
+        kind: class of the table.
+    """
+    top = "".join(f'<th class="{css}">{escaped(text)}</th>' for text, css in heads)
+    body = "".join(
+        f'<tr class="{css}">'
+        + "".join(
+            f'<td class="{column}">{cell}</td>'
+            for cell, (_, column) in zip(cells, heads, strict=True)
+        )
+        + "</tr>"
+        for css, cells in rows
+    )
+    return f'<table class="{kind}"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def legend(items: Iterable[tuple[str, str]]) -> str:
+    """What colours mean: class of the swatch, and text."""
+    marks = "".join(f'<span><i class="{css}"></i>{escaped(text)}</span>' for css, text in items)
+    return f'<p class="legend">{marks}</p>'
+
+
+def count(number: float) -> str:
+    """Such as 936,804, or 25.8 M where that is long."""
+    if number >= 10_000_000:
+        return f"{number / 1e6:,.1f} M"
+    return f"{number:,.0f}"
+
+
+def size(number: int) -> str:
+    """Bytes for a person."""
+    amount = float(number)
+    for unit in ("B", "KiB", "MiB"):
+        if amount < 1024 or unit == "MiB":
+            break
+        amount /= 1024
+    return f"{amount:,.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:,.1f} {unit}"
+
+
+def figure(value: float) -> str:
+    """A measured number, short."""
+    return f"{value:.3g}"
