@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from onnxreduce.case import Case
 from onnxreduce.dims import provenance, rules
+from onnxreduce.dims.expected import Expected, expected
 from onnxreduce.dims.expr import Axes as AxisTuple
 from onnxreduce.dims.expr import Expr, SizeMismatch, Space, Sum, Sym, leaves, settled
 from onnxreduce.dims.probe import probe
@@ -87,7 +88,7 @@ class Analysis:
 
     def __post_init__(self) -> None:
         self.roots: dict[str, Root] = find_roots(self.case)
-        self.expected = _expected.get(self.case, Expected({}))
+        self.expected = expected(self.case)
         named: dict[str, Expr] = {}
         for name, root in self.roots.items():
             self.axes[name] = self._root_axes(root, named)
@@ -379,35 +380,14 @@ def subgraphs(node: ir.Node) -> Iterable[ir.Graph]:
                 yield from attribute.as_graphs()
 
 
-@dataclass(frozen=True)
-class Expected:
-    """What a plan says about the values of the case made by it: good until that is recorded."""
-
-    shapes: Mapping[str, tuple[int, ...]]
-    vectors: Mapping[str, Vector] = field(default_factory=dict)
-    size: Size | None = None
-
-    def array(self, name: str) -> Array | None:
-        vector = self.vectors.get(name)
-        if vector is None or self.size is None:
-            return None
-        try:
-            return vector.array(self.size)
-        except (ArithmeticError, ValueError):
-            return None
-
-
-_expected: weakref.WeakKeyDictionary[Case, Expected] = weakref.WeakKeyDictionary()
-
-
-def expect(case: Case, analysis: Analysis, plan: Plan) -> None:
-    """Remember the shapes, and the small integer vectors, that a planned case will have."""
+def planned(analysis: Analysis, plan: Plan) -> Expected:
+    """The shapes, and the small integer vectors, that the case of a plan will have."""
     shapes = {
         name: tuple(map(plan.size, axes))
         for name, axes in analysis.axes.items()
         if axes is not None and name not in analysis.roots
     }
-    _expected[case] = Expected(shapes, analysis.vectors, plan.size)
+    return Expected(shapes, analysis.vectors, plan.size)
 
 
 _analyses: weakref.WeakKeyDictionary[Case, Analysis] = weakref.WeakKeyDictionary()

@@ -12,7 +12,8 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxreduce.case import Case, InputValue
-from onnxreduce.dims.analysis import Analysis, IndexMend, expect
+from onnxreduce.dims.analysis import Analysis, IndexMend, planned
+from onnxreduce.dims.expected import expect
 from onnxreduce.dims.expr import Expr, Sym
 from onnxreduce.dims.keep import Indices, keep
 from onnxreduce.dims.provenance import Edge
@@ -60,7 +61,7 @@ class _Emitter:
         self._mend_attributes()
         self._declare()
         case = Case(self.model, self.inputs)
-        expect(case, self.analysis, self.plan)
+        expect(case, planned(self.analysis, self.plan))
         return case
 
     def _sliced(self, root: Root) -> Array | None:
