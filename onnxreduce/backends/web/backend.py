@@ -114,7 +114,7 @@ class WebBackend(Backend):
     ) -> tuple[Header, dict[str, Array]]:
         tensors = _tensors(inputs, self.name)
         header, outputs = self._ask(model_path, tensors, settings, fresh)
-        retries = 1
+        retries = self.options.retries
         while faults.suspicious(header):
             # A browser that lost its GPU for good gives no device: not the case's doing.
             no_device = self._worked and faults.no_device(header)

@@ -48,6 +48,7 @@ KNOWN: Mapping[str, Option] = {
     "fresh": Option("every case in a new worker, nothing kept alive", "false", FLAG),
     "main": Option("run on the page's main thread, not in a worker", "false", FLAG),
     "timeout": Option("seconds for one case", "120"),
+    "retries": Option("times that a case is asked again when the page may be at fault", "1"),
     "browser": Option("executable to launch (default: an installed Chromium, Chrome or Edge)"),
     "flags": Option("more command-line switches for it, joined by +"),
     "headed": Option("show its window", "false", FLAG),
@@ -75,6 +76,7 @@ class Options:
     fresh: bool
     main: bool
     timeout: float
+    retries: int
     browser: str | None
     flags: tuple[str, ...]
     headed: bool
@@ -133,6 +135,7 @@ def read(spec: Spec) -> Options:
         fresh=take.flag("fresh"),
         main=take.flag("main"),
         timeout=take.number("timeout", float),
+        retries=take.number("retries", int, least=0),
         browser=take.text("browser") or None,
         flags=tuple(part for part in take.text("flags").split("+") if part),
         headed=take.flag("headed"),
