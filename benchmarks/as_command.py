@@ -1,6 +1,6 @@
 """Asks an oracle file as a command, the way `polygraphy debug` does: failing is interesting.
 
-    python as_command.py ORACLE.py LOG MODEL.onnx     (one line is added to LOG for each call)
+python as_command.py ORACLE.py LOG MODEL.onnx     (one line is added to LOG for each call)
 """
 
 from __future__ import annotations

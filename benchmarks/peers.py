@@ -5,7 +5,8 @@
     python benchmarks/peers.py --polygraphy CMD   also run Polygraphy's reducer, side by side
     python benchmarks/peers.py conv7x7_relu ...   only these rows
 
-Calls are counted without the check of the original; "nodes at" is the number of calls after which
+One job, so that no question is asked on speculation. Calls are counted without the check of the
+original; "nodes at" is the number of calls after which
 the smallest known number of nodes was reached.
 """
 
@@ -81,7 +82,7 @@ def main() -> None:
 def _ours(row: Row, options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "out"
-        result = reduce(_model(row, options.models), _oracle(row, options), output=output)
+        result = reduce(_model(row, options.models), _oracle(row, options), output=output, jobs=1)
         events = list(journal.read(output / "journal.jsonl"))
     reached = [e["calls"] for e in events if e["event"] == "accepted" and e["nodes"] <= row.nodes]
     before, after = describe(result.original), describe(result.reduced)

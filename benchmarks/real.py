@@ -54,7 +54,7 @@ def _reduce(case: Path, options: argparse.Namespace) -> int | None:
         known = _nodes(onnx.load(least))
         settings = dict(pair.split("=", 1) for pair in options.set)
         oracle = options.oracle or case / "oracle.py"
-        result = reduce(big, oracle, output=Path(folder) / "out", settings=settings)
+        result = reduce(big, oracle, output=Path(folder) / "out", settings=settings, jobs=1)
         events = list(journal.read(Path(folder) / "out" / "journal.jsonl"))
     before, after = describe(result.original), describe(result.reduced)
     first = next(
