@@ -67,6 +67,7 @@ def _reduce(arguments: list[str]) -> int:
         max_seconds=options.max_seconds,
         max_calls=options.max_calls,
         cuts=options.cuts,
+        scrub=options.scrub,
         resume=options.resume,
         force=options.force,
     )
@@ -157,6 +158,11 @@ def _parser() -> argparse.ArgumentParser:
         dest="cuts",
         action="store_false",
         help="keep to the model's own inputs: no value inside it becomes an input",
+    )
+    add(
+        "--scrub",
+        action="store_true",
+        help="at the end, replace weights, inputs and names as far as the bug survives",
     )
     add("--resume", action="store_true", help="go on with the interrupted run in --output")
     add("--force", action="store_true", help="use an output directory that exists")

@@ -25,6 +25,7 @@ class Options:
             number of cores. Any number leads to the same result.
         max_seconds, max_calls: budgets; the best so far is the result when one is used up.
         cuts: may values inside the model become inputs?
+        scrub: at the end, replace weights, inputs and names as far as the bug survives.
         resume: go on with the run that left `output`.
         force: write into an `output` that exists.
     """
@@ -42,5 +43,6 @@ class Options:
     max_seconds: float | None = None
     max_calls: int | None = None
     cuts: bool = True
+    scrub: bool = False
     resume: bool = False
     force: bool = False

@@ -20,7 +20,9 @@ from onnxreduce.desk import Desk
 from onnxreduce.engine import Engine, Question
 from onnxreduce.errors import UsageError
 from onnxreduce.history import History
+from onnxreduce.lineage import mark
 from onnxreduce.modelio import Store, is_external
+from onnxreduce.nearmiss import NearMisses
 from onnxreduce.options import Options
 from onnxreduce.oracle.cache import Cache
 from onnxreduce.oracle.executor import Panel
@@ -31,9 +33,12 @@ from onnxreduce.oracle.runners import identity_of
 from onnxreduce.progress import Listener, Silent
 from onnxreduce.result import Result
 from onnxreduce.schedule import stages
+from onnxreduce.scrub import Scrub, Scrubbed
+from onnxreduce.sides import Side, backend_specs, measure
 from onnxreduce.speculate import Overdue, Speculation, ask_alone
 from onnxreduce.start import Start, first_case, other_sizes
 from onnxreduce.trusted import Trusted
+from onnxreduce.used import oracle_used
 from onnxreduce.verdict import Outcome, Verdict
 from onnxreduce.walk import Recorder, Walk
 from onnxreduce.workspace import Workspace, claim
@@ -82,6 +87,7 @@ def reduce(
         trusted = Trusted(candidates, workspace.recordings)
         stack.callback(trusted.close)
         start = _examined(start, settled, trusted)
+        mark(start.case.model)
         run = Reduction(start, source, settled, workspace, candidates, trusted, listener)
         return run.run()
 
@@ -129,6 +135,9 @@ class Reduction:
         self._broken = False
         self._ahead: Speculation | None = None
         self._verdict = Verdict.interesting()
+        self._near = NearMisses(start.case)
+        self._scrubbed: Scrubbed | None = None
+        self._made_up = start.made_up
         self._note(f"inputs: {start.origin}")
 
     def run(self) -> Result:
@@ -140,7 +149,9 @@ class Reduction:
         with ExitStack() as stack:
             runner = self._source.open()
             stack.callback(runner.close)
-            fingerprint = self._source.fingerprint(identity_of(runner))
+            identity = identity_of(runner)
+            self._used = oracle_used(self._source, identity)
+            fingerprint = self._source.fingerprint(identity)
             answers = self._workspace.cache if self._options.output else None
             self._cache = Cache(answers, fingerprint)
             stack.callback(self._cache.close)
@@ -186,6 +197,8 @@ class Reduction:
         try:
             with _terminable():
                 engine.run(schedule)
+                if self._options.scrub:
+                    self._scrub(engine)
         except Stopped as stop:
             return str(stop)
         except KeyboardInterrupt:
@@ -195,6 +208,14 @@ class Reduction:
             if self._ahead is not None:
                 self._ahead.close()
         return None
+
+    def _scrub(self, engine: Engine) -> None:
+        scrub = Scrub(engine.case, self)
+        try:
+            scrub.run()
+        finally:
+            engine.case, self._scrubbed = scrub.case, scrub.scrubbed
+        self._note("journal.jsonl tells names of the original model: keep it to yourself")
 
     # --- what the engine asks and tells ---
 
@@ -218,6 +239,7 @@ class Reduction:
         except Overdue:
             raise Stopped("max-seconds") from None
         self._invalid += verdict.outcome is Outcome.INVALID
+        self._near.asked(question, verdict)
         self._history.asked(question, verdict, self._calls)
         self.listener.asked(self._calls)
         return verdict
@@ -225,6 +247,7 @@ class Reduction:
     def accepted(self, question: Question, verdict: Verdict) -> None:
         self._accepted += 1
         self._verdict = verdict
+        self._near.accepted(question.case)
         self._history.accepted(question, verdict, self._calls)
         self.listener.accepted(question.case.size, self._calls, question.edit)
 
@@ -280,11 +303,28 @@ class Reduction:
             notes=tuple(self._notes),
             settings=self._settings(),
             directory=self._workspace.output,
+            oracle=self._used,
+            sides=self._sides(case),
+            near_miss=self._near.best,
+            inputs_made_up=self._made_up,
+            scrubbed=self._scrubbed,
         )
         if self._workspace.output is not None:
-            _write(result, self._workspace.output)
+            result = _write(result, self._workspace.output)
+            for note in result.notes[len(self._notes) :]:
+                self._note(note)
         self._history.finished(result)
         return result
+
+    def _sides(self, case: Case) -> tuple[Side, ...]:
+        specs = backend_specs(self._used.name, self._used.parameters)
+        if self._workspace.output is None or not specs:
+            return ()
+        path = self._candidates.write(case)
+        try:
+            return measure(specs, path, case.inputs)
+        finally:
+            self._candidates.discard(path)
 
     def _confirm(self, case: Case) -> bool:
         verdict = self._judge.final(case)
@@ -323,9 +363,9 @@ class Reduction:
             self.listener.note(text)
 
 
-def _write(result: Result, directory: Path) -> None:
+def _write(result: Result, directory: Path) -> Result:
     try:
-        emit.write_all(result, directory)
+        return emit.write_all(result, directory)
     except OSError as error:
         raise UsageError(f"{directory} cannot be written to: {error.strerror}") from error
 

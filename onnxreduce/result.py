@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from onnxreduce.case import Case, InputValue, graphs, tensors
+from onnxreduce.nearmiss import NearMiss
+from onnxreduce.scrub import Scrubbed
+from onnxreduce.sides import Side
+from onnxreduce.used import OracleUsed
 from onnxreduce.verdict import Verdict
 
 
@@ -30,6 +34,12 @@ class Result:
         notes: what the user should know, one line each.
         settings: how the oracle was asked: its name and parameters, tries, confirm, timeout.
         directory: where the artefacts are, if anywhere.
+        oracle: what the oracle is, for whoever reads or repeats the result.
+        sides: what the backends that the oracle compares make of `reduced`; empty for an oracle
+            that names none.
+        near_miss: the closest candidate without the bug; ``None`` when there was none.
+        inputs_made_up: the original's inputs were made from its signature.
+        scrubbed: what was asked of `onnxreduce.scrub` and came of it; ``None``: not asked.
     """
 
     original: Case
@@ -49,6 +59,11 @@ class Result:
     notes: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     directory: Path | None = None
+    oracle: OracleUsed = field(default_factory=lambda: OracleUsed("a function"))
+    sides: tuple[Side, ...] = ()
+    near_miss: NearMiss | None = None
+    inputs_made_up: bool = False
+    scrubbed: Scrubbed | None = None
 
 
 def describe(case: Case) -> dict[str, Any]:

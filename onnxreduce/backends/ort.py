@@ -167,7 +167,7 @@ class OrtBackend(Backend):
 
     def _providers(self) -> list[str]:
         names = [name for name in self.option("ep").split("+") if name]
-        return [_provider(name) for name in names]
+        return [provider_name(name) for name in names]
 
     @classmethod
     def probe(cls) -> list[Info]:
@@ -229,7 +229,7 @@ def _translated() -> Iterator[None]:
         raise BackendError("unsupported", failure.message) from failure
 
 
-def _provider(name: str) -> str:
+def provider_name(name: str) -> str:
     """``cpu`` is CPUExecutionProvider; full names are taken as they are."""
     if name.endswith(SUFFIX):
         return name

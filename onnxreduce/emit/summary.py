@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from onnxreduce.emit.privacy import privacy
 from onnxreduce.files import write_atomically
 from onnxreduce.result import Result, describe
 
@@ -33,7 +34,20 @@ def summary(result: Result) -> dict[str, Any]:
         "notes": list(result.notes),
         "settings": dict(result.settings),
         "digest": result.reduced.digest,
+        "near_miss": _near_miss(result),
+        "sides": [
+            {"role": s.role, "spec": str(s.spec), "version": s.version, "error": s.error}
+            for s in result.sides
+        ],
+        "privacy": privacy(result),
     }
+
+
+def _near_miss(result: Result) -> dict[str, Any] | None:
+    if result.near_miss is None or result.scrubbed is not None:
+        return None
+    miss = result.near_miss
+    return {"edit": miss.edit, "changes": list(miss.changes), "detail": miss.verdict.detail}
 
 
 def emit(result: Result, directory: Path) -> None:

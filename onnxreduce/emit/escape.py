@@ -1,0 +1,55 @@
+"""What a model says of itself is never trusted: names and texts, made safe for where they go."""
+
+from __future__ import annotations
+
+import html
+import re
+
+LENGTH = 60
+"""Letters of a name that are shown where it is only shown."""
+
+
+def line(text: object, length: int = LENGTH) -> str:
+    """One printable line of limited length."""
+    shown = "".join(c if c.isprintable() else " " for c in str(text))
+    shown = " ".join(shown.split())
+    return shown if len(shown) <= length else f"{shown[: length - 1]}…"
+
+
+def markup(text: object, length: int = LENGTH) -> str:
+    """For HTML: content or a quoted attribute."""
+    return html.escape(line(text, length))
+
+
+def diagram(text: object, length: int = LENGTH) -> str:
+    """For a quoted label in mermaid, where ``#34;`` stands for a character by its number."""
+    return re.sub(r"[^\w .,:=()/+-]", lambda m: f"#{ord(m[0])};", line(text, length))
+
+
+def markdown(text: object, length: int = LENGTH) -> str:
+    """For running text and table cells of Markdown, where names mention nobody."""
+    shown = line(text, length).replace("&", "&amp;").replace("<", "&lt;").replace("@", "&#64;")
+    return re.sub(r"([\\`*_\[\]#|~])(?!64;)", r"\\\1", shown)
+
+
+def code(text: object, length: int = LENGTH) -> str:
+    """A code span of Markdown, in table cells too."""
+    shown = line(text, length).replace("`", "ˋ").replace("|", "¦")
+    return f"`{shown}`" if shown else "(empty)"
+
+
+def fenced(text: str, language: str = "") -> str:
+    """A code block that its content cannot end."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def docstring(text: object, length: int = 200) -> str:
+    """For the inside of a Python docstring or comment."""
+    return line(text, length).replace("\\", "/").replace('"', "'")
+
+
+def script(text: str) -> str:
+    """JSON or JavaScript source for the inside of a script element, or a file of its own."""
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -1,0 +1,69 @@
+"""Which data of the user's model a result shows to whoever reads it."""
+
+from __future__ import annotations
+
+from onnxreduce.case import graphs
+from onnxreduce.changes import short
+from onnxreduce.result import Result
+from onnxreduce.scrub import content
+
+FEW = 6
+
+
+def privacy(result: Result) -> str:
+    """A paragraph for a report."""
+    if result.scrubbed is not None:
+        kept = _listing(result.scrubbed.kept)
+        told = f"the bug needs {kept}, which are as in the original" if kept else "nothing is left"
+        return (
+            "Scrubbed: weights, inputs and names were replaced as far as the bug survives it; "
+            f"of the original, besides its operators and shapes, {told}."
+        )
+    numbers = [
+        short(name)
+        for name in content(result.reduced)
+        if not (result.inputs_made_up and _is_original_input(result, name))
+    ]
+    names = _names(result)
+    parts = []
+    if numbers:
+        parts.append(f"the values of {_listing(numbers)}")
+    if names:
+        parts.append(f"the names {_listing(names)}")
+    if not parts:
+        return (
+            "Of the user's model this shows the operators, attributes and shapes; all numbers and "
+            "names in it are plain ones."
+        )
+    return (
+        "Of the user's model this shows the operators, attributes and shapes, and "
+        f"{' and '.join(parts)}, which are from that model, its inputs, or computed from them "
+        "(--scrub replaces what the bug does not need)."
+    )
+
+
+def _is_original_input(result: Result, name: str) -> bool:
+    return name in result.original.inputs
+
+
+def _names(result: Result) -> list[str]:
+    """Names of values that the original has too, and that are more than a letter."""
+    before, after = (
+        {
+            str(value.name)
+            for graph in graphs(case.model)
+            for value in (
+                *graph.inputs,
+                *graph.initializers.values(),
+                *(value for node in graph for value in node.outputs),
+            )
+            if value.name
+        }
+        for case in (result.original, result.reduced)
+    )
+    return sorted(short(name) for name in before & after if len(name) > 2)
+
+
+def _listing(words: list[str] | tuple[str, ...]) -> str:
+    more = f" and {len(words) - FEW} more" if len(words) > FEW else ""
+    return ", ".join(words[:FEW]) + more
