@@ -51,7 +51,7 @@ def boxes(
         keys: the nodes to draw.
         css: their classes.
         label: what is written beside an arrow.
-        weights: draw initializers too.
+        weights: there is room for initializers, and for attributes instead of names.
     """
     nodes = known.sort(keys)
     drawn: dict[Hashable, _Box] = {}
@@ -66,7 +66,7 @@ def boxes(
                 drawn[start] = _end_box(known, start)
             edges.append((start, ("node", key)))
             words.setdefault(start, {})[value] = label(value)
-        drawn["node", key] = _node_box(known.nodes[key], css(key))
+        drawn["node", key] = _node_box(known.nodes[key], css(key), weights)
     for value in _leaving(known, nodes):
         end = ("out", value)
         drawn[end] = _Box("io" if value in known.outputs else "io more", value, value, "")
@@ -109,14 +109,16 @@ def _leaving(known: Index, nodes: Sequence[str]) -> list[str]:
     ]
 
 
-def _node_box(node: ir.Node, css: str) -> _Box:
-    title = "\n".join([tooltip(node), *attributes(node)])
+def _node_box(node: ir.Node, css: str, roomy: bool) -> _Box:
+    found = attributes(node)
+    title = "\n".join([tooltip(node), *found])
     key = next((value.name for value in node.outputs if value.name), "")
-    return _Box(css, title, node.op_type, node.name or key or "")
+    sub = ", ".join(found) if roomy and found else node.name or key or ""
+    return _Box(css, title, node.op_type, sub)
 
 
 def _short(box: _Box) -> _Box:
-    return _Box(box.css, box.title, clipped(box.top, 26), clipped(box.sub, 26))
+    return _Box(box.css, box.title, clipped(box.top, 26), clipped(box.sub, 34))
 
 
 def attributes(node: ir.Node) -> list[str]:
@@ -152,24 +154,31 @@ def _svg(
     placed: Placed,
 ) -> str:
     margin = 8.0
-    labelled = max((len(text) for text in words.values()), default=0) * 6.2 + 10
-    width = placed.right - placed.left + 2 * margin + labelled
+    # A label may stick out beyond the middle of the outermost box.
+    labelled = max(0.0, max((len(text) for text in words.values()), default=0) * 6.2 - 30)
+    width = placed.right - placed.left + 2 * (margin + labelled)
     height = (max(placed.layer.values()) * STEP) + BOX_HEIGHT + 2 * margin
+    left = placed.left - margin - labelled
     parts = [
-        f'<svg class="graph" viewBox="{placed.left - margin:.1f} {-margin:.1f} {width:.1f} '
-        f'{height:.1f}" width="{width:.0f}" height="{height:.0f}" role="img">',
-        '<defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
-        'markerHeight="7" orient="auto"><path d="M0 .8L8 4L0 7.2z"/></marker></defs>',
+        f'<svg class="graph" viewBox="{left:.1f} {-margin:.1f} {width:.1f} {height:.1f}" '
+        f'width="{width:.0f}" height="{height:.0f}" role="img">'
     ]
     for edge in edges:
         parts.append(_arrow(edge, placed))
     for vertex, text in words.items():
-        x, y = placed.x[vertex] + 7, placed.layer[vertex] * STEP + BOX_HEIGHT + 15
         if text:
-            parts.append(f'<text class="shape" x="{x:.1f}" y="{y:.1f}">{escaped(text)}</text>')
+            parts.append(_words(vertex, text, placed))
     for vertex, box in drawn.items():
         parts.append(_box(box, placed.x[vertex], placed.layer[vertex] * STEP))
     return "".join([*parts, "</svg>"])
+
+
+def _words(vertex: Hashable, text: str, placed: Placed) -> str:
+    """Below a box, on the side that its arrows leave free."""
+    x, y = placed.x[vertex], placed.layer[vertex] * STEP + BOX_HEIGHT + 15
+    drift = sum(path[1] - path[0] for (start, _), path in placed.paths.items() if start == vertex)
+    css, x = ("shape l", x - 7) if drift > 1 else ("shape", x + 7)
+    return f'<text class="{css}" x="{x:.1f}" y="{y:.1f}">{escaped(text)}</text>'
 
 
 def _arrow(edge: tuple[Hashable, Hashable], placed: Placed) -> str:
@@ -185,7 +194,7 @@ def _arrow(edge: tuple[Hashable, Hashable], placed: Placed) -> str:
         if number < len(path) - 1:
             line += f"V{top + BOX_HEIGHT:.1f}"
         x, y = end, top + BOX_HEIGHT
-    return f'<path class="edge" d="{line}" marker-end="url(#arrow)"/>'
+    return f'<path class="edge" d="{line}m-3.5-6l3.5 6l3.5-6"/>'
 
 
 def _box(box: _Box, x: float, y: float) -> str:
