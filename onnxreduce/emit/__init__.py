@@ -26,6 +26,7 @@ ARTEFACTS = (
     "op_test",
     "near_miss",
     "issue",
+    "report",
     "summary",
 )
 
