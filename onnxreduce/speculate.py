@@ -2,10 +2,12 @@
 
 The answers to come make a tree: after each question the walk goes one way on a yes, another way on
 a no. The likeliest questions of that tree are prepared and put at the same time, best first, by
-the chance of a yes that each pass has shown so far. Answers are used strictly in the order of the
-walk, so any number of jobs gives the same steps and the same result as one; what was asked in vain
-costs time on a machine that had nothing better to do. Even with a single job the next candidate is
-made and checked while the oracle is busy with this one.
+the chance of a yes that each pass has shown so far. A pass can only go one way, so when it has gone
+ahead, another copy of it is brought to the current question in the background, in case the answer
+is the other one. Answers are used strictly in the order of the walk, so any number of jobs gives
+the same steps and the same result as one; what was asked in vain costs time on a machine that had
+nothing better to do. Even with a single job the next candidate is made and checked while the
+oracle is busy.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ import queue
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 from onnxreduce.case import Case
 from onnxreduce.verdict import Verdict
@@ -54,7 +57,7 @@ class Desk(Protocol):
         """Gives up a question at once."""
 
     def release(self, case: Case) -> None:
-        """The candidate has been checked, and will not be asked about (again)."""
+        """A candidate that was checked will not be asked about (again), if it is valid at all."""
 
 
 @dataclass(eq=False)
@@ -62,8 +65,9 @@ class Node:
     """A place in the tree of answers.
 
     Attributes:
-        walk: stands at this question, until one of the children goes on with it.
+        walks: stand at this question, until children go on with them.
         position: where that is; None where there is no question.
+        coming: another walk on its way here.
         failures: of passes, on the way here from the question before.
         children: after a no, after a yes.
         check, answer, began: what has been put to the desk, and when.
@@ -72,8 +76,9 @@ class Node:
         dropped: it will not be asked.
     """
 
-    walk: Walk | None
+    walks: list[Walk]
     position: Position | None = None
+    coming: Future[Walk] | None = None
     failures: list[tuple[str, Exception]] = field(default_factory=list)
     children: list[Node | None] = field(default_factory=lambda: [None, None])
     check: Future[str | None] | None = None
@@ -86,15 +91,15 @@ class Node:
 
     @classmethod
     def of(cls, walk: Walk) -> Node:
-        node = cls(walk)
+        node = cls([walk])
         node.look()
         return node
 
     def look(self) -> None:
         """Notes where the walk stands."""
-        assert self.walk is not None
-        self.position = self.walk.position() if self.walk.question else None
-        self.failures += self.walk.failures()
+        (walk,) = self.walks
+        self.position = walk.position() if walk.question else None
+        self.failures += walk.failures()
 
 
 class Speculation:
@@ -117,10 +122,10 @@ class Speculation:
         self._recorded = recorded
         self._desk = desk
         self._room = room
-        self._events: queue.SimpleQueue[tuple[Node, Future[str | None] | Future[Verdict]]]
-        self._events = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[tuple[Node, Future[Any]]] = queue.SimpleQueue()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="replay")
         self._asked: set[Node] = set()
-        self._chances: dict[str, _Chance] = defaultdict(_Chance)
+        self._chances: dict[tuple[str, bool], _Chance] = defaultdict(_Chance)
         self._pace = 0.1
         self._order = itertools.count()
         walk.go_on(recorded)
@@ -155,14 +160,15 @@ class Speculation:
     def answer(self, yes: bool) -> None:
         """Goes on to the next question, and gives up those that were ahead on the other side."""
         root = self._root
-        assert root.position is not None
-        self._chances[root.position.question.stage].learn(yes)
+        self._chance(root).learn(yes)
         child = root.children[yes]
         if child is None:
             child = Node.of(self._walk_on(root, yes))
-        elif child.walk is not None and child.walk.suspended:
-            child.walk.go_on(self._recorded)
+        elif child.walks and child.walks[0].suspended:
+            child.walks[0].go_on(self._recorded)
             child.look()
+        elif root.walks and child.position is not None:
+            self._bring(child, root.walks.pop())
         root.children[yes] = None
         self._drop(root)
         self._root = child
@@ -173,18 +179,30 @@ class Speculation:
         for node in self._asked:
             if node.answer is not None:
                 self._desk.cancel(node.answer)
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _walk_on(self, root: Node, yes: bool) -> Walk:
         assert root.position is not None
-        walk = root.walk
         try:
-            walk = walk or Walk.at(root.position)
+            if not root.walks:
+                self._bring(root)
+                assert root.coming is not None
+                root.walks.append(root.coming.result())
         except NotDeterministic as error:
             walk = Walk.past(root.position, yes, error)
             walk.go_on(self._recorded)
         else:
+            walk = root.walks.pop()
             walk.answer(yes, self._recorded)
         return walk
+
+    def _bring(self, node: Node, spare: Walk | None = None) -> None:
+        """Has another walk brought to a node, in the background."""
+        assert node.position is not None
+        if node.coming is None:
+            bring = spare.follow if spare else Walk.at
+            node.coming = self._thread.submit(bring, node.position)
+            self._tell(node, node.coming)
 
     # --- ahead ---
 
@@ -201,7 +219,7 @@ class Speculation:
                 if not self._put(node, asks > 0):
                     continue
                 asks, checks = (asks - 1, checks) if asks else (asks, checks - 1)
-                ahead = self._chances[node.position.question.stage].yes
+                ahead = self._chance(node).yes
                 share = {True: ahead, False: 1 - ahead}
             else:
                 share = {bool(node.verdict): 1.0}
@@ -219,18 +237,25 @@ class Speculation:
         position = node.position
         if yes and position.records and position.question.case.recording is None:
             return None
-        # Whichever way the walk goes on, the other way will need a replay.
-        wasted = position.seconds * (1 - chance if node.walk else 1)
-        if wasted > chance * self._pace:
+        # Whichever way the walk goes on, the other way will need another one.
+        late = max(0.0, position.seconds - self._pace)
+        if late * (1 - chance if node.walks else 1) > chance * self._pace:
             return None
-        try:
-            walk = node.walk or Walk.at(position)
-        except NotDeterministic:
+        # A spare walk at the root is worth its while; further on one will come along with it.
+        if not node.walks or (node is self._root and node.children[not yes] is None):
+            self._bring(node)
+        if not node.walks:
             return None
-        node.walk = None
+        walk = node.walks.pop()
         walk.answer(yes, _as_it_is)
         child = node.children[yes] = Node.of(walk)
         return child
+
+    def _chance(self, node: Node) -> _Chance:
+        """Of a yes: what the pass found after the same answer to the question before."""
+        assert node.position is not None
+        after_yes = node.position.sent[-1] is not None
+        return self._chances[node.position.question.stage, after_yes]
 
     def _put(self, node: Node, ask: bool) -> bool:
         """Has a candidate checked, then asked about; whether that is under way."""
@@ -270,7 +295,7 @@ class Speculation:
             assert idle.answer is not None
             self._desk.cancel(idle.answer)
 
-    def _tell(self, node: Node, future: Future[str | None] | Future[Verdict]) -> None:
+    def _tell(self, node: Node, future: Future[Any]) -> None:
         future.add_done_callback(lambda done: self._events.put((node, done)))
 
     # --- what comes back ---
@@ -292,7 +317,12 @@ class Speculation:
         while not self._events.empty():
             self._take(*self._events.get())
 
-    def _take(self, node: Node, future: Future[str | None] | Future[Verdict]) -> None:
+    def _take(self, node: Node, future: Future[Any]) -> None:
+        if future is node.coming:
+            node.coming = None
+            if not future.cancelled() and future.exception() is None and not node.dropped:
+                node.walks.append(future.result())
+            return
         checked = future is node.check
         self._asked.difference_update(() if checked else (node,))
         try:
@@ -314,8 +344,6 @@ class Speculation:
             node.valid = True
         else:
             node.verdict = Verdict.invalid(said)
-        if node.dropped and checked:
-            self._release(node)
 
     def _drop(self, node: Node) -> None:
         """A node and all below it will not be asked."""
@@ -323,17 +351,19 @@ class Speculation:
         while doomed:
             node = doomed.pop()
             node.dropped = True
-            node.walk = None
-            if node.check is not None and (node.check.cancel() or node.check.done()):
-                self._release(node)
+            node.walks = []
+            if node.check is not None and node.position is not None:
+                case = node.position.question.case
+                node.check.cancel()
+                node.check.add_done_callback(partial(self._release, case))
             if node.answer is not None:
                 node.answer.cancel()
             doomed += [child for child in node.children if child is not None]
         self._kill_losers()
 
-    def _release(self, node: Node) -> None:
-        if node.valid and node.position is not None:
-            self._desk.release(node.position.question.case)
+    def _release(self, case: Case, check: Future[str | None]) -> None:
+        if not check.cancelled():
+            self._desk.release(case)
 
     def _kill_losers(self) -> None:
         now = time.monotonic()

@@ -155,23 +155,44 @@ class Walk:
         Raises:
             NotDeterministic: the pass does not lead there again.
         """
-        walk = cls(position.case, copy.deepcopy(position.stages))
-        walk.question = position.question
+        walk = cls(position.case, position.stages)
         walk._index = position.index
         walk._before = position.before
         walk._start = position.start
-        walk._stage = walk._stages[position.index]
-        walk._sent = list(position.sent)
-        began = time.perf_counter()
+        walk._stage = position.stages[position.index]
         walk._proposals = walk._stage.edits(position.start)
+        walk._send(position)
+        return walk
+
+    def follow(self, position: Position) -> Walk:
+        """A walk that stands there: this one, if that is further on in the same pass.
+
+        Raises:
+            NotDeterministic: see `at`.
+        """
+        same = self._start is position.start and self._index == position.index
+        if not same or self._sent != list(position.sent[: len(self._sent)]):
+            return Walk.at(position)
+        self._send(position)
+        return self
+
+    def _send(self, position: Position) -> None:
+        """Brings the pass to a position further on, without making the candidates again."""
+        assert self._proposals is not None
+        replies = position.sent[len(self._sent) :]
+        began = time.perf_counter()
         try:
-            edits = [walk._proposals.send(reply) for reply in position.sent]
+            edits = [self._proposals.send(reply) for reply in replies]
         except Exception as error:
             raise NotDeterministic(f"{type(error).__name__}: {error}") from error
-        walk._seconds = time.perf_counter() - began
-        if edits[-1].describe() != position.question.edit:
+        self._seconds += time.perf_counter() - began
+        if edits and edits[-1].describe() != position.question.edit:
             raise NotDeterministic(f"{edits[-1].describe()} instead of {position.question.edit}")
-        return walk
+        self._sent = list(position.sent)
+        self._snapshot = position.stages
+        self._stages = copy.deepcopy(position.stages)
+        self._reply = None
+        self.case, self.question = position.case, position.question
 
     @classmethod
     def past(cls, position: Position, yes: bool, error: NotDeterministic) -> Walk:
