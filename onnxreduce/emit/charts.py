@@ -45,7 +45,7 @@ class LogScale:
         return min(1.0, math.log(number / self.low) / math.log(self.high / self.low))
 
     def ticks(self) -> list[float]:
-        first, last = round(math.log10(self.low)), round(math.log10(self.high))
+        first, last = round(math.log10(self.low)), math.floor(math.log10(self.high) + 1e-9)
         step = max(1, math.ceil((last - first) / LARGEST_STEP * 2))
         return [10.0**power for power in range(first, last + 1, step)]
 
@@ -113,6 +113,7 @@ def scatter(
     numbers = [value for _, value, _, _ in points]
     floor = 1e-12
     scale = LogScale.around([*numbers, *([limit] if limit else [])], floor)
+    scale = LogScale(scale.low, scale.high * 5) if tags else scale  # room for what they say
     x_end = max(x_end, 1.0)
 
     def place(x: float, value: float) -> tuple[float, float]:
@@ -215,8 +216,7 @@ def _dot(x: float, y: float, css: str, tip: str) -> str:
 
 def _tag(x: float, y: float, text: str) -> str:
     side = "l" if x < BOX * 0.2 else "r" if x > BOX * 0.8 else ""
-    below = "below" if y < BOX * 0.12 else ""
     return (
-        f'<span class="tag {side} {below}" style="left:{x / BOX * 100:.2f}%;'
+        f'<span class="tag {side}" style="left:{x / BOX * 100:.2f}%;'
         f'top:{y / BOX * 100:.2f}%">{escaped(text)}</span>'
     )

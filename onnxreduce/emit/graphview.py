@@ -76,8 +76,10 @@ def boxes(
     if not drawn:
         return ""
     shown = {vertex: _short(box) for vertex, box in drawn.items()}
-    placed = place(list(drawn), edges, {vertex: box.width for vertex, box in shown.items()})
     said = {start: ", ".join(text for text in of.values() if text) for start, of in words.items()}
+    # A label hangs on either side of the middle: neighbours keep clear of both.
+    room = {v: max(box.width, 2 * _width(said.get(v, "")) + 8) for v, box in shown.items()}
+    placed = place(list(drawn), edges, room)
     return _svg(shown, list(dict.fromkeys(edges)), said, placed)
 
 
@@ -154,11 +156,9 @@ def _svg(
     placed: Placed,
 ) -> str:
     margin = 8.0
-    # A label may stick out beyond the middle of the outermost box.
-    labelled = max(0.0, max((len(text) for text in words.values()), default=0) * 6.2 - 30)
-    width = placed.right - placed.left + 2 * (margin + labelled)
+    width = placed.right - placed.left + 2 * margin
     height = (max(placed.layer.values()) * STEP) + BOX_HEIGHT + 2 * margin
-    left = placed.left - margin - labelled
+    left = placed.left - margin
     parts = [
         f'<svg class="graph" viewBox="{left:.1f} {-margin:.1f} {width:.1f} {height:.1f}" '
         f'width="{width:.0f}" height="{height:.0f}" role="img">'
@@ -171,6 +171,11 @@ def _svg(
     for vertex, box in drawn.items():
         parts.append(_box(box, placed.x[vertex], placed.layer[vertex] * STEP))
     return "".join([*parts, "</svg>"])
+
+
+def _width(label: str) -> float:
+    """About how far a label reaches from the middle of its box."""
+    return len(label) * 6.4 + 7 if label else 0.0
 
 
 def _words(vertex: Hashable, text: str, placed: Placed) -> str:
