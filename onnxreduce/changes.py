@@ -190,7 +190,8 @@ def _content(name: str, before: InputValue, after: InputValue) -> Iterator[Chang
     if array_digest(before) == array_digest(after):
         return
     if before.shape != after.shape or before.dtype != after.dtype:
-        yield Change("type", f"{name}: {list(before.shape)} -> {list(after.shape)}")
+        left, right = (f"{array.dtype}{list(array.shape)}" for array in (before, after))
+        yield Change("type", f"{name}: {left} -> {right}")
         return
     where = np.argwhere(np.asarray(before != after).reshape(before.shape))
     if not 0 < len(where) <= FEW:

@@ -347,8 +347,11 @@ def check(model, feeds):
 
     from playwright.sync_api import sync_playwright
 
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(HERE))
-    handler.log_message = lambda *arguments: None
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *arguments):
+            pass
+
+    handler = functools.partial(Quiet, directory=str(HERE))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     query = f"?ort={sys.argv[1]}" if len(sys.argv) > 1 else ""

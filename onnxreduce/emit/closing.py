@@ -8,6 +8,9 @@ from onnxreduce.result import Result, describe
 SHORT = 30
 """Lines of model text that still fit a screen."""
 
+SCREEN = 128
+"""Numbers in it that do."""
+
 
 def closing_words(result: Result) -> str:
     """Before and after, what it took, and what is left when that is short."""
@@ -16,7 +19,7 @@ def closing_words(result: Result) -> str:
         lines.append(f"the bug: {result.verdict.detail}")
     if result.directory is not None:
         lines.append(f"written to {result.directory}/")
-    text = model_text(result.reduced)
+    text = model_text(result.reduced, SCREEN)
     if text.count("\n") < SHORT:
         lines += ["", text.strip()]
     return "\n".join(lines)

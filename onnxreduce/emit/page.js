@@ -1,4 +1,4 @@
-// Runs model.onnx on every backend in COLUMNS and compares the outputs with those of the first.
+// Runs the model on every backend in COLUMNS and compares the outputs with those of the first.
 // The runtime comes from a public CDN; another place can be given as repro.html?ort=URL/.
 
 const VIEWS = {
@@ -35,13 +35,13 @@ async function tensor(ort, { type, dims, data, file }) {
   }
 }
 
-async function run({ version, bundle, threads, options }) {
+async function run({ version, bundle, threads, options, model: file }) {
   const base = given ?? `https://cdn.jsdelivr.net/npm/onnxruntime-web@${version}/dist/`;
   const module = await import(new URL(bundle, new URL(base, location.href)));
   const ort = module.InferenceSession ? module : module.default;
   ort.env.wasm.wasmPaths = new URL(base, location.href).href;
   ort.env.wasm.numThreads = threads;
-  const model = new Uint8Array(await (await fetch('model.onnx')).arrayBuffer());
+  const model = new Uint8Array(await (await fetch(file)).arrayBuffer());
   const session = await ort.InferenceSession.create(model, options);
   const feeds = {};
   for (const input of INPUTS) feeds[input.name] = await tensor(ort, input);

@@ -12,25 +12,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from onnxreduce.backends.spec import Spec
 from onnxreduce.backends.web.options import PROVIDERS, Options, read
-from onnxreduce.case import InputValue
+from onnxreduce.case import Case, InputValue
 from onnxreduce.emit import repro
 from onnxreduce.emit._python import INLINE
 from onnxreduce.emit.escape import line, script
 from onnxreduce.files import write_atomically
+from onnxreduce.modelio import save_model
 from onnxreduce.result import Result
 from onnxreduce.sides import Side
 from onnxreduce.tensors import Array
 
 FILES = ("repro.html", "repro.js")
+STATIC = "model-static.onnx"
+"""The model with known input dims, without which WebGL refuses it."""
 DATA = "repro-input-{}.bin"
 HERE = Path(__file__).parent
 
 
 def emit(result: Result, directory: Path) -> None:
-    for stale in (*FILES, *(path.name for path in directory.glob(DATA.format("*")))):
+    for stale in (*FILES, STATIC, *(path.name for path in directory.glob(DATA.format("*")))):
         (directory / stale).unlink(missing_ok=True)
     if repro.kind(result) != "page":
         return
@@ -40,6 +44,8 @@ def emit(result: Result, directory: Path) -> None:
             described["file"] = DATA.format(index)
             write_atomically(directory / described["file"], array.tobytes())
     write_atomically(directory / FILES[0], (HERE / "page.html").read_bytes())
+    if _is_dynamic(result.reduced):
+        save_model(pinned(result.reduced), directory / STATIC)
     source = _constants(result, [described for described, _ in data])
     source += "\n" + (HERE / "page.js").read_text()
     write_atomically(directory / FILES[1], source.encode())
@@ -50,7 +56,7 @@ def _constants(result: Result, inputs: list[dict[str, Any]]) -> str:
     failing = re.match(r"(expected|actual) fails", result.verdict.signature or "")
     constants = {
         "BUG": line(result.verdict.detail or result.oracle.summary, 200),
-        "COLUMNS": columns(result.sides),
+        "COLUMNS": columns(result.sides, _is_dynamic(result.reduced)),
         "INPUTS": inputs,
         "FAILING": failing[1] if failing else "",
         **{name.upper(): float(given.get(name, 0.0)) for name in ("atol", "rtol", "scale")},
@@ -61,11 +67,32 @@ def _constants(result: Result, inputs: list[dict[str, Any]]) -> str:
     )
 
 
-def columns(sides: tuple[Side, ...]) -> list[dict[str, Any]]:
-    """The expected side, the actual one, then the other providers of its bundle."""
+def pinned(case: Case) -> Case:
+    """The case with the unknown dims of its inputs set to those of the tensors given."""
+    model = case.copy_model()
+    for value in model.graph.inputs:
+        fed = case.inputs.get(value.name or "")
+        if isinstance(fed, np.ndarray):
+            value.shape = ir.Shape(fed.shape)
+    return Case(model, case.inputs)
+
+
+def _is_dynamic(case: Case) -> bool:
+    return any(
+        not isinstance(dim, int) for value in case.model.graph.inputs for dim in value.shape or ()
+    )
+
+
+def columns(sides: tuple[Side, ...], dynamic: bool) -> list[dict[str, Any]]:
+    """The expected side, the actual one, then the other providers of its bundle.
+
+    Args:
+        sides: of the result.
+        dynamic: the model has inputs of unknown dims.
+    """
     by_role = {side.role: side for side in sides}
     shown = [by_role["expected"], by_role["actual"]]
-    found = [_column(_options(side), _version(side)) for side in shown]
+    found = [_column(read(side.spec), _version(side)) for side in shown]
     actual = shown[1]
     for provider in PROVIDERS:
         options = {k: v for k, v in actual.spec.options.items() if k not in (*PROVIDERS, "layout")}
@@ -73,11 +100,10 @@ def columns(sides: tuple[Side, ...]) -> list[dict[str, Any]]:
         column = _column(other, _version(actual))
         if provider != "webnn-npu" and column not in found:
             found.append(column)
+    for column in found:
+        pinned = dynamic and column["name"] == "webgl"
+        column["model"] = STATIC if pinned else "model.onnx"
     return found
-
-
-def _options(side: Side) -> Options:
-    return read(side.spec)
 
 
 def _version(side: Side) -> str:
