@@ -94,13 +94,26 @@ def rewritten_model(scene: Scene) -> list[str]:
 
 def cut_points(scene: Scene) -> list[str]:
     """The nodes between the last right and the first wrong value of those through which all data
-    flows, the last node first. What is fused between such values stays fused."""
-    cuts = frozenset(scene.known.cuts())
+    flows, the last node first. What is fused between such values stays fused.
+
+    Where the error is still there when the values between are shown too, only its birthplace.
+    """
+    wrong = _wrong_of(scene, scene.known.cuts())
+    segment = between_cuts(scene.known, wrong[0]) if wrong else []
+    if len(segment) > 1:
+        inside = [value for key in segment for value in scene.known.writes[key]]
+        closer = _wrong_of(scene, [*scene.known.cuts(), *inside])
+        if closer and scene.known.producer(closer[0]) in segment:
+            return closer
+    return segment[::-1]
+
+
+def _wrong_of(scene: Scene, shown: Sequence[str]) -> list[str]:
+    """Where errors are born, as far as one sees when these values are shown."""
     left, right = (
-        show(side, scene.model_path, scene.inputs, cuts) for side in (scene.expected, scene.actual)
+        show(side, scene.model_path, scene.inputs, shown) for side in (scene.expected, scene.actual)
     )
-    wrong = first_wrong(scene.known, left, right, scene.tolerance)
-    return between_cuts(scene.known, wrong[0])[::-1] if wrong else []
+    return first_wrong(scene.known, left, right, scene.tolerance)
 
 
 def every_value(scene: Scene) -> list[str]:
