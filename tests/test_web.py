@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -90,6 +92,14 @@ def opened() -> Iterator[Callable[[str], WebBackend]]:
         backend.close()
 
 
+@pytest.fixture
+def webnn() -> str:
+    """The browser with WebNN, from npm."""
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        pytest.skip("the package carries a program for Linux on x86-64")
+    return "browser=sparticuz"
+
+
 def error(found: object, right: np.ndarray) -> float:
     return float(np.abs(np.asarray(found) - right).max())
 
@@ -111,6 +121,34 @@ def test_strided_same_upper_conv(opened, conv, right, spec, wrong):
     found = opened(spec).run(conv, INPUTS)["y"]
     assert found.shape == right.shape
     assert (error(found, right) > 1) == wrong
+
+
+@pytest.mark.slow
+def test_webnn_is_offered_only_where_it_makes_a_context(webnn, tmp_path, conv, right):
+    """Most builds have `navigator.ml` and fail to make a context; the one from npm does."""
+    backend = open_backend(f"{OLD}:webnn-cpu,{webnn}")
+    found = backend.run(conv, INPUTS)["y"]
+    assert 0 < error(found, right) < 1e-5, "to the last bit: it ran on wasm"
+    assert "context" in backend.describe()
+    backend.close()
+    infos = {info.spec: info for info in WebBackend.probe()}
+    assert infos["web:wasm"].usable
+    plain = infos["web:webnn-cpu"]
+    assert plain.usable or f"web:webnn-cpu,{webnn}" in plain.fix
+    assert plain.usable or infos[f"web:webnn-cpu,{webnn}"].usable
+
+
+@pytest.mark.slow
+def test_unet_agrees_on_webnn(webnn, tmp_path):
+    """The command says so, with figures."""
+    builder = Path(__file__).parents[1] / "examples" / "webgpu_unet" / "make_model.py"
+    subprocess.run([sys.executable, builder, tmp_path], check=True)
+    sides = [f"{OLD}:{provider},{webnn}" for provider in ("wasm", "webnn-cpu")]
+    command = [sys.executable, "-m", "onnxreduce", tmp_path / "unet.onnx", "--quiet"]
+    command += ["--expected", sides[0], "--actual", sides[1], "--output", tmp_path / "out"]
+    ran = subprocess.run(command, cwd=builder.parents[2], capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert re.search(r"agree within .*: max abs [1-9.]+e-0[5-8] at mask\[", ran.stderr)
 
 
 def test_version_names_runtime_bundle_and_browser(opened, conv):

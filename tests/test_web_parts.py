@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 
 from onnxreduce.backends import BackendError, parse_spec
-from onnxreduce.backends.web import dist, faults, wire
+from onnxreduce.backends.web import dist, faults, npm, sparticuz, wire
 from onnxreduce.backends.web.channel import Channel, Late, PageLost, browser_name
 from onnxreduce.backends.web.options import KNOWN, Options, read
 from onnxreduce.backends.web.server import Server
@@ -326,9 +326,9 @@ def test_a_wrong_download_is_refused(tmp_path):
     archive = tmp_path / "package.tgz"
     archive.write_bytes(b"abc")
     right = "ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0="
-    dist.check(archive, f"sha256-{right}")
+    npm.check(archive, f"sha256-{right}")
     with pytest.raises(UsageError, match="not the published one"):
-        dist.check(archive, f"sha256-{right[::-1]}")
+        npm.check(archive, f"sha256-{right[::-1]}")
 
 
 def test_without_npm_the_message_says_what_to_do(tmp_path, monkeypatch):
@@ -338,6 +338,18 @@ def test_without_npm_the_message_says_what_to_do(tmp_path, monkeypatch):
     with pytest.raises(BackendError, match=r"install Node.js, or give .* dist=DIR") as caught:
         dist.find("1.30.0", "ort.all.min.mjs")
     assert caught.value.kind == "unsupported"
+
+
+def test_the_browser_from_npm_is_kept_by_version(tmp_path, monkeypatch):
+    monkeypatch.setenv("ONNXREDUCE_CACHE", str(tmp_path))
+    assert sparticuz.named("sparticuz")
+    assert sparticuz.named("sparticuz@1.2.3")
+    assert not sparticuz.named("/usr/bin/sparticuz")
+    (tmp_path / "chromium" / "sparticuz-1.2.3").mkdir(parents=True)
+    assert sparticuz.fetch("sparticuz@1.2.3").endswith("sparticuz-1.2.3/chromium")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BackendError, match=r"@sparticuz/chromium and is not installed.*browser="):
+        sparticuz.fetch()
 
 
 def test_a_local_dist(tmp_path, monkeypatch):

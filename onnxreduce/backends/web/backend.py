@@ -39,8 +39,8 @@ class WebBackend(Backend):
     """``web:webgpu``, ``web@1.23.2:webgl,bundle=ort.all.min.mjs``, ...
 
     The default bundle holds every provider, so that two of them are compared with the same CPU
-    kernels behind them. WebGL refuses unknown dims in the inputs of a model: there they are set to
-    the sizes of the tensors given.
+    kernels behind them. WebGL refuses unknown dims in the inputs of a model, and WebNN leaves what
+    depends on them to wasm: there they are set to the sizes of the tensors given.
 
     Attributes:
         notes: what the browser's console and devices said during the last run. A shader that
@@ -67,7 +67,7 @@ class WebBackend(Backend):
 
     def describe(self) -> str:
         client = self._connected().client
-        device = client.get(self.options.provider.partition("-")[0])
+        device = client.get(self.options.provider)
         return f"{self.name} ({self.version()}{f', {device}' if isinstance(device, str) else ''})"
 
     def run(
@@ -138,7 +138,7 @@ class WebBackend(Backend):
         if fresh and self.options.main:
             link.reload()
         job = f"j{next(self._numbers)}"
-        blobs, places = _blobs(job, model_path, tensors, self.options.provider == "webgl")
+        blobs, places = _blobs(job, model_path, tensors, self.options.static)
         order = {**self._order(model_path), **settings, **places, "id": job, "fresh": fresh}
         link.server.blobs.update(blobs)
         try:

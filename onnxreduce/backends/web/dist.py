@@ -2,44 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import fcntl
-import hashlib
 import json
 import os
-import shutil
-import subprocess
-import sys
 import tarfile
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from onnxreduce.backends.base import BackendError
+from onnxreduce.backends.cache import cache_home
+from onnxreduce.backends.web import npm
 from onnxreduce.errors import UsageError
 
 PACKAGE = "onnxruntime-web"
 DIST_VARIABLE = "ONNXREDUCE_WEB_DIST"
 """A folder to take the bundles from when the spec has no ``dist=``; set by ``--web-dist``."""
-
-
-def cache_home() -> Path:
-    """Where downloads are kept: the platform's cache directory for this user."""
-    if sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "onnxreduce"
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a file: several workers may want the same download at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+HINT = f"give the dist folder of an unpacked {PACKAGE} with dist=DIR (or --web-dist DIR)"
 
 
 def find(version: str, bundle: str, folder: Path | None = None) -> tuple[Path, str]:
@@ -65,37 +40,9 @@ def find(version: str, bundle: str, folder: Path | None = None) -> tuple[Path, s
 def fetch(version: str) -> Path:
     """The ``dist`` folder of a version, downloaded if it is not in the cache yet."""
     if not version[0].isdigit():
-        version = _view(version, "version")
+        version = npm.view(PACKAGE, version, "version", HINT)
     target = cache_home() / PACKAGE / version
-    if not target.is_dir():
-        with locked(target.parent / f"{version}.lock"):
-            if not target.is_dir():
-                _download(version, target)
-    return target / "dist"
-
-
-def _download(version: str, target: Path) -> None:
-    integrity = _view(version, "dist.integrity")
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{version}-") as temporary:
-        scratch = Path(temporary)
-        _npm("pack", f"{PACKAGE}@{version}", "--json", "--pack-destination", str(scratch))
-        archive = next(scratch.glob("*.tgz"))
-        check(archive, integrity)
-        _unpack(archive, scratch / "package")
-        (scratch / "package").rename(target)
-
-
-def check(archive: Path, integrity: str) -> None:
-    """Compare a file with its subresource-integrity string (``sha512-BASE64``).
-
-    Raises:
-        UsageError: they differ.
-    """
-    name, _, wanted = integrity.partition("-")
-    with archive.open("rb") as handle:
-        found = base64.b64encode(hashlib.file_digest(handle, name).digest()).decode()
-    if found != wanted:
-        raise UsageError(f"{archive.name}: its {name} is not the published one; try again")
+    return npm.ensure(PACKAGE, version, target, _unpack, HINT) / "dist"
 
 
 def _unpack(archive: Path, target: Path) -> None:
@@ -108,32 +55,6 @@ def _unpack(archive: Path, target: Path) -> None:
                 tar.extract(member, target.parent, filter="data")
     if not (target / "dist").is_dir():
         raise UsageError(f"{archive.name}: no dist folder inside; is it {PACKAGE}?")
-
-
-def _view(version: str, what: str) -> str:
-    text = _npm("view", f"{PACKAGE}@{version}", what, "--json").strip()
-    if not text:
-        raise UsageError(f"npm has no {PACKAGE}@{version}; `npm view {PACKAGE} versions` has all")
-    found = json.loads(text)
-    return str(found[-1] if isinstance(found, list) else found)
-
-
-def _npm(*arguments: str) -> str:
-    npm = shutil.which("npm")
-    if npm is None:
-        raise BackendError(
-            "unsupported",
-            f"npm is needed to fetch {PACKAGE} and is not installed: install Node.js, or give the "
-            f"dist folder of an unpacked {PACKAGE} with dist=DIR (or --web-dist DIR)",
-        )
-    done = subprocess.run(
-        [npm, *arguments], capture_output=True, text=True, timeout=300, check=False
-    )
-    if done.returncode:
-        complaints = [line for line in done.stderr.splitlines() if line.startswith("npm err")]
-        said = next((line for line in complaints if "code" not in line), done.stderr.strip()[-200:])
-        raise BackendError("unsupported", f"npm {arguments[0]} {arguments[1]} failed: {said}")
-    return done.stdout
 
 
 def _local(folder: Path) -> Path:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from onnxreduce.backends.base import BackendError
+from onnxreduce.backends.cache import cache_home
 from onnxreduce.backends.web import browser as browsers
+from onnxreduce.backends.web import sparticuz
 from onnxreduce.backends.web.channel import Channel, browser_name
-from onnxreduce.backends.web.dist import cache_home
 from onnxreduce.backends.web.options import Options
 from onnxreduce.backends.web.server import Server
 from onnxreduce.errors import UsageError
@@ -72,7 +73,9 @@ class BrowserLink(Link):
     def __init__(self, options: Options, folder: Path) -> None:
         self.channel = Channel()
         self.server = Server(folder, self.channel, address=options.listen, port=options.port)
-        launch = browsers.Launch(options.browser, options.headed, options.flags, options.cdp)
+        named = options.browser
+        browser = sparticuz.fetch(named) if named and sparticuz.named(named) else named
+        launch = browsers.Launch(browser, options.headed, options.flags, options.cdp)
         self._browser = browsers.shared(launch)
         self._tab: browsers.Tab | None = None
         self._opened = 0

@@ -49,7 +49,10 @@ KNOWN: Mapping[str, Option] = {
     "main": Option("run on the page's main thread, not in a worker", "false", FLAG),
     "timeout": Option("seconds for one case", "120"),
     "retries": Option("times that a case is asked again when the page may be at fault", "1"),
-    "browser": Option("executable to launch (default: an installed Chromium, Chrome or Edge)"),
+    "browser": Option(
+        "executable to launch, or sparticuz for a Chromium from npm in which WebNN works "
+        "(default: an installed Chromium, Chrome or Edge)"
+    ),
     "flags": Option("more command-line switches for it, joined by +"),
     "headed": Option("show its window", "false", FLAG),
     "cdp": Option("debugging URL of a browser or an Electron app that runs already"),
@@ -85,6 +88,11 @@ class Options:
     listen: str
     port: int
     wait: float
+
+    @property
+    def static(self) -> bool:
+        """Whether the provider runs only what has known shapes."""
+        return self.provider == "webgl" or self.provider.startswith("webnn")
 
     @property
     def keeps_alive(self) -> bool:

@@ -125,6 +125,13 @@ async function serve() {
   }
 }
 
+// That `navigator.ml` is there says nothing: many builds have it and can make no context.
+async function webnn(deviceType) {
+  const context = await navigator.ml?.createContext({ deviceType }).catch(() => null);
+  context?.destroy?.();
+  return [`webnn-${deviceType}`, context ? 'makes a context' : null];
+}
+
 async function devices() {
   const adapter = await navigator.gpu?.requestAdapter().catch(() => null);
   const info = adapter?.info;
@@ -137,7 +144,7 @@ async function devices() {
     webgpu: info ? [info.vendor, info.architecture, info.device, info.description].filter(Boolean).join(' ') : null,
     f16: Boolean(adapter?.features.has('shader-f16')),
     webgl: gl ? String(gl.getParameter(names ? names.UNMASKED_RENDERER_WEBGL : gl.RENDERER)) : null,
-    webnn: Boolean(navigator.ml),
+    ...Object.fromEntries(await Promise.all(['cpu', 'gpu', 'npu'].map(webnn))),
   };
 }
 

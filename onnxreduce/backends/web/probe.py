@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import Any
 
 from onnxreduce.backends.base import BackendError, Info
 from onnxreduce.backends.web import browser as browsers
+from onnxreduce.backends.web import sparticuz
 from onnxreduce.backends.web.channel import Channel, browser_name
 from onnxreduce.backends.web.options import DEFAULT_VERSION, PROVIDERS
 from onnxreduce.backends.web.server import Server
+
+ELSEWHERE = "another browser (browser=PATH), or flags= that turn it on"
 
 
 def probe() -> list[Info]:
@@ -19,25 +23,42 @@ def probe() -> list[Info]:
         fix = "install Node.js, or give an unpacked onnxruntime-web with dist=DIR"
         return [Info("web", reason="npm is not installed", fix=fix)]
     try:
-        client = _ask_browser()
+        found = _providers(_ask(browsers.Launch()), "")
     except BackendError as error:
-        return [Info("web", reason=error.message, fix="apt install chromium, or browser=PATH")]
+        found = [Info("web", reason=error.message, fix="apt install chromium, or browser=PATH")]
+    if all(info.usable for info in found) or not sparticuz.folder().is_dir():
+        return found
+    # It was fetched once: then it is a browser of this machine like another.
+    missing = {info.spec for info in found if not info.usable}
+    suffix = f",browser={sparticuz.NAME}"
+    try:
+        more = _providers(_ask(browsers.Launch(sparticuz.fetch())), suffix)
+    except BackendError as error:
+        return [*found, Info(f"web:*{suffix}", reason=error.message)]
+    return found + [i for i in more if i.usable and missing & {i.spec.removesuffix(suffix), "web"}]
+
+
+def _providers(client: dict[str, Any], suffix: str) -> list[Info]:
     runtime = f"onnxruntime-web {DEFAULT_VERSION}, {browser_name(client)}"
     found = []
     for name in PROVIDERS:
-        device = True if name == "wasm" else client.get(name.partition("-")[0])
-        reason = "" if device else "the browser offers none"
-        text = device if isinstance(device, str) else ""
-        fix = "" if device else "another browser (browser=PATH), or flags= that turn it on"
-        found.append(Info(f"web:{name}", runtime, text, reason, fix))
+        spec, device = f"web:{name}{suffix}", client.get(name)
+        if name == "wasm" or device:
+            found.append(Info(spec, runtime, str(device or "")))
+        elif name.startswith("webnn"):
+            fix = f"{spec},browser={sparticuz.NAME} (a Chromium with WebNN from npm, 70 MB)"
+            found.append(Info(spec, runtime, "", "the browser can make no WebNN context", fix))
+        else:
+            found.append(Info(spec, runtime, "", "the browser offers none", ELSEWHERE))
     return found
 
 
-def _ask_browser() -> dict[str, object]:
+def _ask(launch: browsers.Launch) -> dict[str, Any]:
+    """What a page in that browser says of itself."""
     channel = Channel()
-    with TemporaryDirectory(prefix="onnxreduce-") as empty:
+    with tempfile.TemporaryDirectory(prefix="onnxreduce-") as empty:
         server = Server(Path(empty), channel)
-        browser = browsers.shared(browsers.Launch())
+        browser = browsers.shared(launch)
         try:
             tab = browser.open(server.url, channel.lost)
             client = channel.introduced(20)
