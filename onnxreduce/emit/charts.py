@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onnxreduce.emit.names import escaped
+from onnxreduce.emit.escape import escaped
 from onnxreduce.tensors import Array
 
 BOX = 1000

@@ -16,6 +16,27 @@ def line(text: object, length: int = LENGTH) -> str:
     return shown if len(shown) <= length else f"{shown[: length - 1]}…"
 
 
+def visible(text: str) -> str:
+    """The text with everything that does not print as an escape, such as ``\\n``."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def clipped(text: str, room: int = 48) -> str:
+    """As `visible`, with the middle left out where it is long: names differ at their ends."""
+    text = visible(text)
+    if len(text) <= room:
+        return text
+    tail = room // 2
+    return f"{text[: room - tail - 1]}…{text[-tail:]}"
+
+
+def escaped(text: object) -> str:
+    """For HTML, content or a quoted attribute: the whole text, as `visible`."""
+    return html.escape(visible(str(text)))
+
+
 def markup(text: object, length: int = LENGTH) -> str:
     """For HTML: content or a quoted attribute."""
     return html.escape(line(text, length))
@@ -23,7 +44,7 @@ def markup(text: object, length: int = LENGTH) -> str:
 
 def diagram(text: object, length: int = LENGTH) -> str:
     """For a quoted label in mermaid, where ``#34;`` stands for a character by its number."""
-    return re.sub(r"[^\w .,:=()/+-]", lambda m: f"#{ord(m[0])};", line(text, length))
+    return re.sub(r"[^\w .,:=()/+?\[\]-]", lambda m: f"#{ord(m[0])};", line(text, length))
 
 
 def markdown(text: object, length: int = LENGTH) -> str:

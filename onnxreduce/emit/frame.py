@@ -1,6 +1,6 @@
 """The frame of a report: one HTML file without scripts or network, light and dark, any width.
 
-Plain functions from data to markup. Whatever comes from a model goes through `names.escaped`.
+Plain functions from data to markup. Whatever comes from a model goes through `escape.escaped`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Literal
 
-from onnxreduce.emit.names import clipped, escaped
+from onnxreduce.emit.escape import clipped, escaped
 
 TITLE_ROOM = 400
 """Characters of a long name that a tooltip shows."""

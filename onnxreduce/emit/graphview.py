@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from onnxreduce.emit.escape import clipped, escaped
 from onnxreduce.emit.frame import TITLE_ROOM
 from onnxreduce.emit.layered import Placed, place
-from onnxreduce.emit.names import clipped, escaped
 from onnxreduce.graph import Index
 
 FEW = 48

@@ -11,8 +11,8 @@ from itertools import islice, product
 import numpy as np
 
 from onnxreduce.emit.charts import histogram
+from onnxreduce.emit.escape import clipped, escaped
 from onnxreduce.emit.frame import count, figure
-from onnxreduce.emit.names import clipped, escaped
 from onnxreduce.tensors import Array
 
 PIXELS = 192

@@ -9,6 +9,7 @@ from pathlib import Path
 from onnxreduce import __version__
 from onnxreduce.emit import heat
 from onnxreduce.emit.charts import scatter
+from onnxreduce.emit.escape import clipped, escaped
 from onnxreduce.emit.frame import (
     facts,
     figure,
@@ -22,7 +23,6 @@ from onnxreduce.emit.frame import (
 )
 from onnxreduce.emit.graphview import FEW, attributes, boxes, ribbon, tooltip
 from onnxreduce.emit.location import finding, odds, shape
-from onnxreduce.emit.names import clipped, escaped
 from onnxreduce.errors import UsageError
 from onnxreduce.files import write_atomically
 from onnxreduce.graph import Index, index

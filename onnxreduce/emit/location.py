@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from onnxreduce.emit.names import clipped
+from onnxreduce.emit.escape import clipped
 from onnxreduce.locate import Location
 from onnxreduce.shown import Shown
 

@@ -14,6 +14,7 @@ from onnxreduce import __version__
 from onnxreduce.case import Case, InputValue
 from onnxreduce.compare import compare
 from onnxreduce.emit import heat, near_miss
+from onnxreduce.emit.escape import clipped, escaped
 from onnxreduce.emit.frame import (
     Tone,
     count,
@@ -28,7 +29,6 @@ from onnxreduce.emit.frame import (
     tiles,
 )
 from onnxreduce.emit.graphview import FEW, boxes, ribbon, tooltip
-from onnxreduce.emit.names import clipped, escaped
 from onnxreduce.emit.privacy import privacy
 from onnxreduce.emit.text import model_text
 from onnxreduce.emit.way import Way, chart, passes, read_way, step_table

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from onnxreduce import journal
 from onnxreduce.emit.charts import Series, steps
+from onnxreduce.emit.escape import clipped, escaped
 from onnxreduce.emit.frame import count, folded, legend, table
-from onnxreduce.emit.names import clipped, escaped
 
 ROWS = 25
 """Steps that are shown without being asked for."""
