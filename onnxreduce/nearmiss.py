@@ -14,7 +14,7 @@ from onnxreduce.changes import TELLING, Change, changes
 from onnxreduce.engine import Question
 from onnxreduce.verdict import Outcome, Verdict
 
-LARGE = 300
+LARGE = 100
 """Nodes beyond which a case is far from done, and comparing takes long."""
 
 

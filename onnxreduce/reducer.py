@@ -285,11 +285,12 @@ class Reduction:
     def _finish(self, case: Case, stopped_by: str | None) -> Result:
         confirmed = stopped_by is None and self._confirm(case)
         self._count_skips()
+        sides = self._sides(case)
         result = Result(
             original=self.original,
             reduced=case,
             verdict=self._verdict,
-            outputs=self._trusted.outputs(case),
+            outputs=_outputs(sides) or self._trusted.outputs(case),
             oracle_calls=self._calls,
             cache_hits=self._judge.cache_hits,
             invalid=self._invalid,
@@ -304,7 +305,7 @@ class Reduction:
             settings=self._settings(),
             directory=self._workspace.output,
             oracle=self._used,
-            sides=self._sides(case),
+            sides=sides,
             near_miss=self._near.best,
             inputs_made_up=self._made_up,
             scrubbed=self._scrubbed,
@@ -361,6 +362,11 @@ class Reduction:
         if text not in self._notes:
             self._notes.append(text)
             self.listener.note(text)
+
+
+def _outputs(sides: tuple[Side, ...]) -> Mapping[str, InputValue] | None:
+    """What the side that the oracle trusts computes; `None` when it names none, or that fails."""
+    return next((side.outputs for side in sides if side.role == "expected"), None)
 
 
 def _write(result: Result, directory: Path) -> Result:

@@ -23,8 +23,8 @@ class Result:
     Attributes:
         original, reduced: the first and the last case.
         verdict: the oracle's last word on `reduced`.
-        outputs: what the trusted backend computes for `reduced`, by output name; ``None`` when no
-            trusted backend runs it.
+        outputs: what the side that is trusted computes for `reduced`, by output name: the
+            oracle's expected side, else the trusted backend; ``None`` when neither runs it.
         oracle_calls, cache_hits, invalid, skipped, accepted: counts of candidates.
         seconds, oracle_seconds: wall time of the whole run, and inside the oracle.
         one_minimal: a whole round of every pass changed nothing.

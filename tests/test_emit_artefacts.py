@@ -354,7 +354,7 @@ def test_nasty_names_do_not_break_out_of_the_issue(tmp_path: Path) -> None:
 def test_nasty_names_do_not_break_out_of_the_diagram() -> None:
     drawn = mermaid(nasty_model().model)
     assert drawn is not None
-    label = r'"(<b>|</b>|<br/>|#\d+;|[^"<>#;\[\]{}|`\\])*"'
+    label = r'"(<b>|</b>|<br/>|#\d+;|[^"<>#;{}|`\\])*"'
     line = rf"  (\w+(\(\[{label}\]\)|\[/{label}/\]|\[{label}\])|\w+ -->(\|{label}\| |\ )?\w+)"
     for each in drawn.splitlines()[1:]:
         assert re.fullmatch(line, each), each

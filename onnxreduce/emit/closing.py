@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from onnxreduce.emit import near_miss
 from onnxreduce.emit.text import model_text
 from onnxreduce.result import Result, describe
 
@@ -17,6 +18,8 @@ def closing_words(result: Result) -> str:
     lines = [_headline(result), "", *_table(result), "", _effort(result)]
     if result.verdict.detail:
         lines.append(f"the bug: {result.verdict.detail}")
+    if miss := near_miss.words(result):
+        lines.append(f"one step away it is gone: {miss}")
     if result.directory is not None:
         lines.append(f"written to {result.directory}/")
     text = model_text(result.reduced, SCREEN)

@@ -22,7 +22,7 @@ from onnxreduce.changes import type_text
 from onnxreduce.compare import Tolerance, compare
 from onnxreduce.emit import near_miss, repro
 from onnxreduce.emit.escape import code, fenced, line, markdown, markup
-from onnxreduce.emit.mermaid import mermaid
+from onnxreduce.emit.mermaid import attribute_text, mermaid
 from onnxreduce.emit.privacy import privacy
 from onnxreduce.emit.text import model_text
 from onnxreduce.files import write_atomically
@@ -101,16 +101,28 @@ def issue(result: Result, files: list[str]) -> str:
 def title(result: Result, web: bool) -> str:
     """One line: which operators, and what is wrong."""
     operators = list(dict.fromkeys(node.op_type for node in result.reduced.model.graph))
+    nodes = list(result.reduced.model.graph)
     what = ", ".join(operators[:4]) or "a model without nodes"
+    if len(nodes) == 1 and nodes[0].attributes:
+        shown = [f"{name}={attribute_text(a)}" for name, a in nodes[0].attributes.items()]
+        what = f"{operators[0]} ({', '.join(shown)})"
     if len(operators) > 4:
         what += f" and {len(operators) - 4} more operators"
     by_role = {side.role: side for side in result.sides}
     if {"expected", "actual"} <= by_role.keys():
-        actual, expected = (by_role[role].spec for role in ("actual", "expected"))
-        what += f": {actual} differs from {expected}"
+        what += f": {_versus(by_role['actual'], by_role['expected'])}"
     else:
         what += f": {result.oracle.summary or result.verdict.detail or 'wrong behaviour'}"
     return f"{'[Web] ' if web else ''}{markdown(what, 160)}".rstrip(".")
+
+
+def _versus(actual: Side, expected: Side) -> str:
+    """The two sides by what tells them apart, as far as that fits a title."""
+    if actual.spec.name == expected.spec.name == "web":
+        words = [read(side.spec).provider for side in (actual, expected)]
+        if words[0] != words[1]:
+            return f"{words[0]} differs from {words[1]}"
+    return f"{actual.spec} differs from {expected.spec}"
 
 
 def _description(result: Result) -> str:
@@ -125,7 +137,8 @@ def _description(result: Result) -> str:
     parts += [*_difference(result), *_sides_table(result.sides)]
     miss = near_miss.words(result)
     if miss and result.near_miss is not None:
-        said = result.near_miss.verdict.detail
+        # What follows is advice for the command line.
+        said = result.near_miss.verdict.detail.partition("; try ")[0]
         parts.append(
             f"**One step away the bug is gone:** {code(miss, 400)}"
             f"{f' ({markdown(said, 200)})' if said else ''}."
@@ -258,7 +271,7 @@ def _source(result: Result) -> str:
     name, text = repro.NAME, repro.script(result)
     if kind == "oracle":
         path = result.oracle.files[0]
-        name, text = f"oracle/{path.name}", path.read_text(errors="replace")
+        name, text = f"oracle/{path.name}", path.read_text("utf-8", "replace")
     if len(text) > SHORT_TEXT:
         return ""
     block = fenced(text, "python")

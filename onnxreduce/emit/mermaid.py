@@ -31,7 +31,7 @@ def _lines(graph: ir.Graph) -> Iterator[str]:
         yield f'w{index}[/"{_declared(value)}"/]'
     for index, node in enumerate(graph):
         attributes = [
-            diagram(f"{name} = {_attribute(attribute)}")
+            diagram(f"{name} = {attribute_text(attribute)}")
             for name, attribute in node.attributes.items()
         ]
         yield f'n{index}["{"<br/>".join([f"<b>{diagram(node.op_type)}</b>", *attributes])}"]'
@@ -62,7 +62,8 @@ def _declared(value: ir.Value) -> str:
     return diagram(f"{(value.name or '')[:30]}: {type_text(value)}")
 
 
-def _attribute(attribute: ir.Attr) -> str:
+def attribute_text(attribute: ir.Attr) -> str:
+    """An attribute's value in a few words."""
     if attribute.is_ref():
         return f"@{attribute.ref_attr_name}"
     if attribute.type == ir.AttributeType.TENSOR:

@@ -7,6 +7,7 @@ runner builds the model from the operator and its inputs.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,18 @@ def emit(result: Result, directory: Path) -> None:
     except Unfit:
         return
     bug = line(result.verdict.detail or result.oracle.summary, 120)
-    text = f"// {bug}\n{json.dumps([test], indent=2, ensure_ascii=False, allow_nan=False)}\n"
-    write_atomically(directory / FILE, text.encode())
+    write_atomically(directory / FILE, f"// {bug}\n{_text([test])}\n".encode())
+
+
+def _text(tests: list[dict[str, Any]]) -> str:
+    """JSON with lists of numbers on one line."""
+    text = json.dumps(tests, indent=2, ensure_ascii=False, allow_nan=False)
+    number = r"-?[\d.][\d.eE+-]*"
+    return (
+        re.sub(rf"\[\s+{number}(,\s+{number})*\s+\]", lambda m: re.sub(r"\s+", " ", m[0]), text)
+        .replace("[ ", "[")
+        .replace(" ]", "]")
+    )
 
 
 def op_test(case: Case, outputs: Mapping[str, InputValue], title: str) -> dict[str, Any]:
