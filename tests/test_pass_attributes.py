@@ -125,3 +125,34 @@ def test_counts_and_codes_are_no_numbers():
     }"""
     proposals = list(attributes.edits(case_of(model)))
     assert not any(isinstance(edit, attributes.SetAttribute) for edit in proposals)
+
+
+def test_what_describes_a_weight_or_does_not_fit_costs_no_question():
+    """A kernel of 7 on one pixel needs its pads; groups and kernels change with the weight."""
+    model = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[1,2,1,1] x, float[2,1,7,7] w) => (float[1,2,1,1] y) {
+      y = Conv<kernel_shape = [7, 7], pads = [3, 3, 3, 3], strides = [2, 2], group = 2>(x, w)
+    }"""
+    run = drive(case_of(model), [attributes], lambda case: len(case.model.graph[0].attributes) == 4)
+    (conv,) = run.case.model.graph
+    assert run.invalid == 0
+    assert conv.attributes["strides"].as_ints() == (1, 1)
+    assert conv.attributes["pads"].as_ints() == (3, 3, 3, 3)
+    assert conv.attributes["kernel_shape"].as_ints() == (7, 7)
+    assert conv.attributes["group"].as_int() == 2
+
+
+def test_pads_go_as_far_as_the_kernel_allows():
+    model = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[1,1,3,3] x) => (float[1,1,N,M] y) {
+      y = MaxPool<kernel_shape = [4, 4], pads = [2, 2, 2, 2], strides = [3, 3]>(x)
+    }"""
+
+    def wide(case):
+        names = case.model.graph[0].attributes
+        return "pads" in names and names["kernel_shape"].as_ints()[0] == 4
+
+    run = drive(case_of(model), [attributes], wide)
+    assert run.invalid == 0
+    (pool,) = run.case.model.graph
+    assert sum(pool.attributes["pads"].as_ints()[::2]) == 1

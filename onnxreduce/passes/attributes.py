@@ -19,6 +19,7 @@ from onnxreduce.case import Case
 from onnxreduce.edits import Conflict, Proposals, key
 from onnxreduce.passes._draft import Draft, Spot, listing, nodes_at, opsets_at, places, schema
 from onnxreduce.passes._groups import Following, first, follow, groups, least
+from onnxreduce.passes._windows import check_window, least_of, tied
 
 NAME = "attributes"
 
@@ -65,6 +66,8 @@ class DropAttributes:
             if node.attributes.pop(name, None) is None:
                 raise Conflict(f"{key(node)} has no {name}")
             draft.reshaped(node.outputs)
+        for node in nodes:
+            check_window(case, node)
         return draft.finish(same_values=False)
 
 
@@ -87,6 +90,7 @@ class SetAttribute:
         if old is None or old.is_ref() or old.value == self.value:
             raise Conflict(f"{key(node)} has no other {name}")
         node.attributes[name] = ir.Attr(name, old.type, self.value)
+        check_window(case, node)
         draft.reshaped(node.outputs)
         return draft.finish(same_values=False)
 
@@ -122,7 +126,8 @@ def _number(case: Case, setting: Setting, value: float, index: int | None) -> Fo
     if not math.isfinite(value):
         return case
     if isinstance(value, int):
-        return (yield from least(case, value, make))
+        floor = least_of(setting[1])
+        return (yield from least(case, value - floor, lambda number: make(number + floor)))
     # Attributes are float32, so 0.01 and 0.00999999978 are the same number.
     rounded = (float(np.float32(f"{value:.{digits}g}")) for digits in (1, 2, 3))
     simpler = dict.fromkeys((0.0, 1.0, float(round(value)), *rounded))
@@ -135,7 +140,8 @@ def _uniform(name: str, value: Sequence[float]) -> Iterator[Plain]:
         yield from ((0,), (-1,), *((axis,) for axis in value if isinstance(axis, int)))
         return
     if all(isinstance(item, int) for item in value):
-        yield tuple(0 for _ in value)
+        if least_of(name) == 0:
+            yield tuple(0 for _ in value)
         yield tuple(1 for _ in value)
     else:
         yield tuple(0.0 for _ in value)
@@ -155,7 +161,8 @@ def _value(case: Case, setting: Setting) -> Plain | None:
     return tuple(value) if isinstance(value, list | tuple) else value
 
 
-def _all(model: ir.Model) -> Iterator[tuple[Setting, ir.Attr, onnx.defs.OpSchema | None]]:
+def _all(model: ir.Model) -> Iterator[tuple[Setting, ir.Attr, onnx.defs.OpSchema | None, bool]]:
+    """Every attribute, its operator's schema, and whether it says what an operand says too."""
     functions = {function.identifier() for function in model.functions.values()}
     for place, graph in places(model):
         opsets = opsets_at(model, place)
@@ -165,19 +172,26 @@ def _all(model: ir.Model) -> Iterator[tuple[Setting, ir.Attr, onnx.defs.OpSchema
             known = None if node.op_identifier() in functions else schema(node, opsets)
             for name, attribute in node.attributes.items():
                 if not attribute.is_ref():
-                    yield ((place, key(node)), name), attribute, known
+                    yield ((place, key(node)), name), attribute, known, tied(node, name)
 
 
 def _droppable(model: ir.Model) -> list[Setting]:
     return [
         setting
-        for setting, attribute, known in _all(model)
-        if attribute.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+        for setting, attribute, known, fast in _all(model)
+        if not (fast and _matters(setting[1], attribute))
+        and attribute.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
         and not (known and setting[1] in known.attributes and known.attributes[setting[1]].required)
     ]
 
 
+def _matters(name: str, attribute: ir.Attr) -> bool:
+    """Whether leaving out an attribute that describes an operand would say something else of it:
+    a kernel is read from the weight, and groups of one are the default."""
+    return name != "kernel_shape" and not (name == "group" and attribute.value == 1)
+
+
 def _settings(model: ir.Model) -> Iterator[Setting]:
-    for setting, attribute, _ in _all(model):
-        if attribute.type in _NUMBERS and setting[1] not in _NO_NUMBERS:
+    for setting, attribute, _, fast in _all(model):
+        if attribute.type in _NUMBERS and setting[1] not in _NO_NUMBERS and not fast:
             yield setting
