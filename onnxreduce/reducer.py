@@ -215,7 +215,9 @@ class Reduction:
             scrub.run()
         finally:
             engine.case, self._scrubbed = scrub.case, scrub.scrubbed
-        self._note("journal.jsonl tells names of the original model: keep it to yourself")
+        self._note(
+            "journal.jsonl and report.html tell of the original model: keep them to yourself"
+        )
 
     # --- what the engine asks and tells ---
 

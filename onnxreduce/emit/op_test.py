@@ -58,14 +58,11 @@ def emit(result: Result, directory: Path) -> None:
 
 
 def _text(tests: list[dict[str, Any]]) -> str:
-    """JSON with lists of numbers on one line."""
+    """JSON with lists of numbers on one line. No string of JSON holds a line break."""
     text = json.dumps(tests, indent=2, ensure_ascii=False, allow_nan=False)
     number = r"-?[\d.][\d.eE+-]*"
-    return (
-        re.sub(rf"\[\s+{number}(,\s+{number})*\s+\]", lambda m: re.sub(r"\s+", " ", m[0]), text)
-        .replace("[ ", "[")
-        .replace(" ]", "]")
-    )
+    numbers = rf"\[\n\s+({number}(?:,\n\s+{number})*)\n\s+\]"
+    return re.sub(numbers, lambda found: f"[{' '.join(found[1].split())}]", text)
 
 
 def op_test(case: Case, outputs: Mapping[str, InputValue], title: str) -> dict[str, Any]:
