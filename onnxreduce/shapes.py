@@ -80,9 +80,20 @@ def _infer(model: ir.Model) -> dict[str, ValueType]:
     for info in outcome.graph.value_info if outcome else ():
         kind = serde.deserialize_type_proto_for_type(info.type)
         if kind is not None:
-            shape = serde.deserialize_type_proto_for_shape(info.type)
-            found[info.name] = ValueType(kind, shape)
+            found[info.name] = ValueType(kind, _told(info.type))
     return found
+
+
+def _told(proto: onnx.TypeProto) -> ir.Shape | None:
+    """An inferred shape; dims to which inference itself gave a name are just unknown."""
+    shape = serde.deserialize_type_proto_for_shape(proto)
+    if shape is None:
+        return None
+    return ir.Shape([None if _is_made_up(dim) else dim for dim in shape])
+
+
+def _is_made_up(dim: int | ir.SymbolicDim) -> bool:
+    return isinstance(dim, ir.SymbolicDim) and (dim.value or "").startswith("unk__")
 
 
 _inferred: weakref.WeakKeyDictionary[ir.Model, Mapping[str, ValueType]] = (
