@@ -37,7 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"onnxreduce: {error}", file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:
-        print("onnxreduce: interrupted before there was anything to write", file=sys.stderr)
+        print(
+            "onnxreduce: interrupted; what was reached is in the output directory, if it is there",
+            file=sys.stderr,
+        )
         return 3
 
 
@@ -62,10 +65,12 @@ def _reduce(arguments: list[str]) -> int:
         timeout=options.timeout,
         tries=options.tries,
         confirm=options.confirm,
+        error=options.error,
         memory=options.memory,
         jobs=options.jobs,
         max_seconds=options.max_seconds,
         max_calls=options.max_calls,
+        patience=options.patience,
         cuts=options.cuts,
         scrub=options.scrub,
         resume=options.resume,
@@ -151,8 +156,20 @@ def _parser() -> argparse.ArgumentParser:
         help="ask so many questions at a time, with the same result (default: one for each core; "
         "one where the oracle has something to itself, such as a GPU)",
     )
+    add(
+        "--error",
+        type=_share,
+        metavar="E",
+        help="choose --tries and --confirm so that a verdict is wrong with this chance at most",
+    )
     add("--max-seconds", type=_positive, metavar="S", help="stop after this long")
     add("--max-calls", type=_count, metavar="N", help="stop after this many oracle calls")
+    add(
+        "--patience",
+        type=_count,
+        metavar="N",
+        help="stop when this many candidates in a row were refused",
+    )
     add(
         "--no-cuts",
         dest="cuts",
@@ -325,6 +342,13 @@ def _positive(text: str) -> float:
 
 def _tolerance(text: str) -> float:
     return _number(text, float, 0.0)
+
+
+def _share(text: str) -> float:
+    value = _number(text, float, 1e-9)
+    if value > 0.2:
+        raise argparse.ArgumentTypeError(f"{text} must be at most 0.2")
+    return value
 
 
 def _number(text: str, kind: type[N], least: N) -> N:

@@ -13,6 +13,10 @@ class UsageError(ReduceError):
     """Bad options, or a model, inputs, oracle or output directory that cannot be used."""
 
 
+class Unwritable(UsageError):
+    """A file cannot be written, as on a full disk. What was reached before is still there."""
+
+
 class NotInteresting(ReduceError):
     """The oracle does not find the original interesting."""
 

@@ -6,6 +6,7 @@ Until it gets beyond what is on disk it writes nothing, so that nothing on disk 
 
 from __future__ import annotations
 
+import shutil
 import traceback
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from onnxreduce import journal
 from onnxreduce.case import Case
 from onnxreduce.emit.model import save_case
 from onnxreduce.engine import Question
-from onnxreduce.errors import UsageError
+from onnxreduce.errors import Unwritable, UsageError
+from onnxreduce.inputs import load_inputs
+from onnxreduce.modelio import load_model
 from onnxreduce.result import Result, describe
 from onnxreduce.size import Size
 from onnxreduce.verdict import Verdict
@@ -23,17 +26,32 @@ from onnxreduce.workspace import Workspace
 class History:
     """Events of a run; does nothing where no output directory is wanted.
 
+    Args:
+        workspace: where they go.
+        original: the case that is reduced.
+        fingerprint: of the oracle.
+        rebase: may a resumed run go on with another oracle, from the best case so far?
+
     Raises:
         UsageError: the run to resume was one of another model, inputs or oracle.
     """
 
-    def __init__(self, workspace: Workspace, original: Case, fingerprint: str) -> None:
+    def __init__(
+        self, workspace: Workspace, original: Case, fingerprint: str, *, rebase: bool = False
+    ) -> None:
+        self._workspace = workspace
+        self._rebase = rebase
+        self.base: Case | None = None
+        """The case from which a resumed run goes on, where that is not the original."""
+        self.best: Case | None = None
+        """What this run has brought to safety."""
         self._directory = workspace.output
         self._journal: journal.Journal | None = None
         self._reached: Size | None = None
         if self._directory is None:
             return
         self._path = self._directory / "journal.jsonl"
+        self._changed = False
         self._begun = workspace.resumed and self._path.exists()
         if self._begun:
             self._look_back(self._path, original, fingerprint)
@@ -44,7 +62,7 @@ class History:
         if self._directory is None:
             return
         self._journal = journal.Journal(self._path)
-        event = "resumed" if self._begun else "started"
+        event = "rebased" if self._changed else "resumed" if self._begun else "started"
         self._write(event, durable=True, **self._first, original=describe(original))
 
     def asked(self, question: Question, verdict: Verdict, calls: int) -> None:
@@ -65,7 +83,7 @@ class History:
         if self._directory is None or not self._is_new(question.case):
             return
         self._reached = None
-        save_case(question.case, self._directory)
+        self._save(question.case, self._directory)
         self._write(
             "accepted",
             durable=True,
@@ -78,6 +96,7 @@ class History:
             detail=verdict.detail,
             calls=calls,
         )
+        self.best = question.case
 
     def finished(self, result: Result) -> None:
         """The artefacts are written."""
@@ -106,13 +125,43 @@ class History:
                     f"{path.parent} holds the reduction of another model or other inputs: "
                     "choose another --output, or replace it by --force without --resume"
                 )
-            if first["oracle"] != fingerprint:
-                raise UsageError(
-                    f"{path.parent}: the oracle, its settings or its versions have changed since, "
-                    "so its answers no longer count: start again by --force without --resume"
-                )
+            self._find_base(events, fingerprint)
         sizes = [event["size"] for event in events if event["event"] == "accepted"]
         self._reached = Size._make(_tuples(sizes[-1])) if sizes else None
+
+    def _find_base(self, events: list[journal.Event], fingerprint: str) -> None:
+        """Where to go on from, when the oracle is not what it was at first."""
+        begins = [event for event in events if event["event"] in ("started", "rebased")]
+        self._changed = begins[-1]["oracle"] != fingerprint
+        if self._changed and not self._rebase:
+            raise UsageError(
+                f"{self._directory}: the oracle, its settings or its versions have changed since, "
+                "so its answers no longer count: let it verify the best so far and go on from "
+                "there by --resume --force, or start again by --force alone"
+            )
+        if self._changed and any(event["event"] == "accepted" for event in events):
+            assert self._directory is not None
+            best = (self._directory / "model.onnx", self._directory / "inputs.npz")
+            self._workspace.base.mkdir(exist_ok=True)
+            for path in best:
+                shutil.copyfile(path, self._workspace.base / path.name)
+            for path in self._directory.glob("model.onnx.data"):
+                shutil.copyfile(path, self._workspace.base / path.name)
+        if (self._workspace.base / "model.onnx").exists():
+            self.base = load_case(self._workspace.base)
+
+    def _save(self, case: Case, directory: Path) -> None:
+        """Replaces the best so far as one: nothing is renamed before all is on the disk."""
+        staging = self._workspace.work / "best"
+        shutil.rmtree(staging, ignore_errors=True)
+        try:
+            staging.mkdir()
+            save_case(case, staging)
+            for path in sorted(staging.iterdir()):
+                path.replace(directory / path.name)
+            staging.rmdir()
+        except OSError as error:
+            raise Unwritable(f"{directory} cannot be written to: {error.strerror}") from error
 
     def _is_new(self, case: Case) -> bool:
         return self._reached is None or case.size < self._reached
@@ -120,6 +169,12 @@ class History:
     def _write(self, event: str, *, durable: bool = False, **fields: object) -> None:
         if self._journal is not None:
             self._journal.write(event, durable=durable, **fields)
+
+
+def load_case(directory: Path) -> Case:
+    """What `save_case` wrote."""
+    model = load_model(directory / "model.onnx")
+    return Case(model, load_inputs(directory / "inputs.npz", model))
 
 
 def _tuples(value: list[object]) -> list[object]:

@@ -6,12 +6,15 @@ the last of them costs nothing: verdicts live in the cache, and the best case so
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from onnxreduce.errors import Unwritable
 
 Event = dict[str, Any]
 
@@ -21,15 +24,30 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        _end_with_newline(path)
-        self._file = path.open("a", encoding="utf-8")
+        self._torn = not _ends_with_newline(path)
+        self._file = path.open("ab", buffering=0)
 
     def write(self, event: str, *, durable: bool = False, **fields: Any) -> None:
+        """Appends an event; when `durable`, it is on the disk when this returns.
+
+        Raises:
+            Unwritable: as on a full disk. A half-written line is completed by nobody and passed
+                over by `read`.
+        """
         record = {"event": event, "at": round(time.time(), 3), **fields}
-        self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
-        self._file.flush()
-        if durable:
-            os.fsync(self._file.fileno())
+        line = (json.dumps(record, ensure_ascii=False) + "\n").encode()
+        try:
+            if self._torn:
+                line = b"\n" + line
+            self._torn = True
+            if self._file.write(line) == len(line):
+                self._torn = False
+            else:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if durable:
+                os.fsync(self._file.fileno())
+        except OSError as error:
+            raise Unwritable(f"{self.path} cannot be written: {error.strerror}") from error
 
     def close(self) -> None:
         self._file.close()
@@ -47,11 +65,10 @@ def read(path: Path) -> Iterator[Event]:
                 yield event
 
 
-def _end_with_newline(path: Path) -> None:
+def _ends_with_newline(path: Path) -> bool:
     """A torn last line must not swallow the first event that is appended to it."""
     if not path.exists() or path.stat().st_size == 0:
-        return
-    with path.open("rb+") as file:
+        return True
+    with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
-        if file.read(1) != b"\n":
-            file.write(b"\n")
+        return file.read(1) == b"\n"

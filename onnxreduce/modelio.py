@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxreduce.case import Case, declared_inputs
-from onnxreduce.errors import UsageError
+from onnxreduce.errors import Unwritable, UsageError
 from onnxreduce.files import replacing
 from onnxreduce.inputs import flat_inputs
 from onnxreduce.modelread import EXTERNAL, SOURCE, load_model
@@ -67,7 +67,7 @@ class Store:
         """A new model file (absolute path), its inputs beside it; callable from several threads.
 
         Raises:
-            UsageError: it cannot be written, as on a full disk.
+            Unwritable: as on a full disk.
         """
         path = self._new_file() if self.external else self._new_folder() / "model.onnx"
         try:
@@ -79,7 +79,7 @@ class Store:
             write_npz(inputs_beside(path), flat_inputs(case.inputs))
         except OSError as error:
             self.discard(path)
-            raise UsageError(
+            raise Unwritable(
                 f"a candidate cannot be written to {self.directory}: {error.strerror}"
             ) from error
         return path
@@ -233,7 +233,8 @@ def save_model(model: ir.Model | Case, path: Path) -> None:
     What was there stays whole until the new content is on the disk.
 
     Raises:
-        UsageError: `path` is the file that the model was read from, or cannot be written.
+        UsageError: `path` is the file that the model was read from.
+        Unwritable: it cannot be written.
     """
     case = model if isinstance(model, Case) else Case(model, {})
     if case.model.graph.meta.get(SOURCE) == str(path.resolve()):
@@ -247,7 +248,7 @@ def save_model(model: ir.Model | Case, path: Path) -> None:
         else:
             _save_external(case, path)
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+        raise Unwritable(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _save_external(case: Case, path: Path) -> None:

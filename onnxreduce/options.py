@@ -20,14 +20,18 @@ class Options:
         seed: of made-up inputs.
         timeout: seconds for one question; ``None``: ten times the first one, at least 10.
         tries, confirm: for flaky oracles, see `onnxreduce.oracle.judge`.
+        error: choose tries and confirm for this bound on a wrong verdict, from the oracle's answers
+            about the original and about a model that cannot show the bug.
         memory: bytes that the oracle's process tree may hold; ``None``: no limit.
         jobs: how many questions are asked at a time; ``None``: what suits the oracle, at most the
             number of cores. Any number leads to the same result.
         max_seconds, max_calls: budgets; the best so far is the result when one is used up.
+        patience: stop when so many candidates in a row were refused.
         cuts: may values inside the model become inputs?
         scrub: at the end, replace weights, inputs and names as far as the bug survives.
         resume: go on with the run that left `output`.
-        force: write into an `output` that exists.
+        force: write into an `output` that exists; with `resume`, go on from the best so far also
+            when the oracle has changed since.
     """
 
     inputs: Path | None = None
@@ -38,10 +42,12 @@ class Options:
     timeout: float | None = None
     tries: int = 1
     confirm: int = 0
+    error: float | None = None
     memory: int | None = None
     jobs: int | None = None
     max_seconds: float | None = None
     max_calls: int | None = None
+    patience: int | None = None
     cuts: bool = True
     scrub: bool = False
     resume: bool = False

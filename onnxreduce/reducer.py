@@ -18,7 +18,7 @@ from onnxreduce.candidates import Candidates
 from onnxreduce.case import Case, InputValue
 from onnxreduce.desk import Desk
 from onnxreduce.engine import Engine, Question
-from onnxreduce.errors import UsageError
+from onnxreduce.errors import Unwritable, UsageError
 from onnxreduce.history import History
 from onnxreduce.lineage import mark
 from onnxreduce.modelio import Store, is_external
@@ -35,8 +35,8 @@ from onnxreduce.result import Result
 from onnxreduce.schedule import stages
 from onnxreduce.scrub import Scrub, Scrubbed
 from onnxreduce.sides import Side, backend_specs, measure
-from onnxreduce.speculate import Overdue, Speculation, ask_alone
-from onnxreduce.start import Start, first_case, other_sizes
+from onnxreduce.speculate import Overdue, Speculation, Spent, ask_alone
+from onnxreduce.start import Start, control, first_case, other_sizes
 from onnxreduce.trusted import Trusted
 from onnxreduce.used import oracle_used
 from onnxreduce.verdict import Outcome, Verdict
@@ -84,6 +84,7 @@ def reduce(
     with ExitStack() as stack:
         workspace = stack.enter_context(claim(settled.output, settled.resume, settled.force))
         candidates = Candidates(Store(workspace.candidates, is_external(start.case.model)))
+        stack.enter_context(_terminable())
         trusted = Trusted(candidates, workspace.recordings)
         stack.callback(trusted.close)
         start = _examined(start, settled, trusted)
@@ -131,7 +132,7 @@ class Reduction:
         self._trusted = trusted
         self._notes: list[str] = []
         self._began = time.monotonic()
-        self._invalid = self._accepted = 0
+        self._invalid = self._accepted = self._refused = 0
         self._broken = False
         self._ahead: Speculation | None = None
         self._verdict = Verdict.interesting()
@@ -155,21 +156,29 @@ class Reduction:
             answers = self._workspace.cache if self._options.output else None
             self._cache = Cache(answers, fingerprint)
             stack.callback(self._cache.close)
-            self._history = History(self._workspace, self.original, fingerprint)
+            self._history = History(
+                self._workspace, self.original, fingerprint, rebase=self._options.force
+            )
             stack.callback(self._history.close)
             self._earlier_calls, self._earlier_seconds = self._cache.totals()
             self._judge = self._make_judge(runner)
             self.listener.started(self.original.size)
             stack.callback(self.listener.close)
-            self._verdict = self._judge.original(self.original)
-            held = self._source.holding(self._judge.hold(self.original))
+            first = self._history.base or self.original
+            if self._options.error is not None:
+                self._note(str(self._judge.plan(first, control(first), self._options.error)))
+            self._verdict = self._judge.original(first)
+            held = self._source.holding(self._judge.hold(first))
             self._history.begin(self.original)
             panel = stack.enter_context(Panel(self._judge, held.open, self._jobs))
             self._desk = Desk(self._trusted, panel, self._candidates, self._jobs)
             stack.enter_context(self._desk)
-            engine = Engine(self.original, self, self._look_ahead)
+            engine = Engine(first, self, self._look_ahead)
             stopped_by = self._drive(engine)
-            return self._finish(engine.case, stopped_by)
+            try:
+                return self._finish(engine.case, stopped_by)
+            except (OSError, Unwritable) as error:
+                raise self._unwritable(error) from error
 
     @property
     def _jobs(self) -> int:
@@ -195,12 +204,14 @@ class Reduction:
         """What stopped the engine; ``None``: it came to the fixpoint."""
         schedule = stages(cuts=self._options.cuts, suspects=self._judge.suspects)
         try:
-            with _terminable():
-                engine.run(schedule)
-                if self._options.scrub:
-                    self._scrub(engine)
+            engine.run(schedule)
+            if self._options.scrub:
+                self._scrub(engine)
         except Stopped as stop:
             return str(stop)
+        except (OSError, Unwritable) as error:
+            self._note(f"stopped: {error}")
+            return "disk"
         except KeyboardInterrupt:
             self._note("interrupted: writing the best so far")
             return "interrupt"
@@ -240,7 +251,11 @@ class Reduction:
                 verdict = ask_alone(self._desk, question.case, self._seconds_left())
         except Overdue:
             raise Stopped("max-seconds") from None
-        self._invalid += verdict.outcome is Outcome.INVALID
+        except Spent:
+            raise Stopped("max-calls") from None
+        invalid = verdict.outcome is Outcome.INVALID
+        self._invalid += invalid
+        self._refused = 0 if verdict else self._refused + (not invalid)
         self._near.asked(question, verdict)
         self._history.asked(question, verdict, self._calls)
         self.listener.asked(self._calls)
@@ -261,12 +276,23 @@ class Reduction:
             "please report it with the journal"
         )
 
+    def _unwritable(self, error: OSError | Unwritable) -> UsageError:
+        best = self._history.best
+        if best is None:
+            return UsageError(str(error))
+        return UsageError(
+            f"{error}; the best so far, {best.size.nodes} nodes, is in {self._workspace.output}: "
+            "make room, then go on by --resume"
+        )
+
     def _check_budget(self) -> None:
         left = self._seconds_left()
         if left is not None and left <= 0:
             raise Stopped("max-seconds")
         if self._options.max_calls is not None and self._calls >= self._options.max_calls:
             raise Stopped("max-calls")
+        if self._options.patience is not None and self._refused >= self._options.patience:
+            raise Stopped("patience")
 
     def _room(self) -> int | None:
         """How many questions the budget still allows."""
@@ -354,8 +380,8 @@ class Reduction:
         return {
             "oracle": self._source.name,
             "set": dict(options.settings),
-            "tries": options.tries,
-            "confirm": options.confirm,
+            "tries": self._judge.tries,
+            "confirm": self._judge.confirm,
             "timeout": self._judge.timeout,
             "cuts": options.cuts,
         }
@@ -375,7 +401,7 @@ def _write(result: Result, directory: Path) -> Result:
     try:
         return emit.write_all(result, directory)
     except OSError as error:
-        raise UsageError(f"{directory} cannot be written to: {error.strerror}") from error
+        raise Unwritable(f"{directory} cannot be written to: {error.strerror}") from error
 
 
 @contextmanager

@@ -42,6 +42,10 @@ class Overdue(Exception):
     """There is no verdict in time."""
 
 
+class Spent(Exception):
+    """Questions that were put ahead of time have used up the budget."""
+
+
 class Desk(Protocol):
     """Where questions are put. Futures may be cancelled, also while they run."""
 
@@ -149,6 +153,7 @@ class Speculation:
 
         Raises:
             Overdue: they have passed.
+            Spent: the budget allows no question any more.
         """
         while True:
             self._absorb()
@@ -267,8 +272,8 @@ class Speculation:
         if node.check is None:
             node.check = self._desk.check(case)
             self._tell(node, node.check)
-        elif ask and node.valid and node.answer is None and (root or self._has_room()):
-            if self._is_asked(case):
+        elif ask and node.valid and node.answer is None and (root or self._is_idle()):
+            if self._is_asked(case) or not self._has_room():
                 return True
             if root and len(self._asked) >= self._desk.jobs:
                 self._make_room()
@@ -283,10 +288,15 @@ class Speculation:
         busy = (node.position for node in self._asked)
         return any(each and each.question.case.digest == case.digest for each in busy)
 
+    def _is_idle(self) -> bool:
+        return len(self._asked) < self._desk.jobs
+
     def _has_room(self) -> bool:
+        """Does the budget allow another question? What is under way may still be given up."""
         room = self._room()
-        busy = len(self._asked)
-        return busy < self._desk.jobs and (room is None or busy < room)
+        if room is not None and room <= 0 and not self._asked:
+            raise Spent
+        return room is None or len(self._asked) < room
 
     def _make_room(self) -> None:
         """The current question must not wait for a slow one that nobody may ask."""

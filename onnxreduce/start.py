@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -77,3 +78,23 @@ def _in_memory(model: ModelLike) -> ir.Model:
         return ir.from_proto(model)
     assert isinstance(model, ir.Model)
     return model
+
+
+def control(case: Case) -> Case | None:
+    """A case with the same inputs that cannot show a bug: it passes the first tensor through.
+
+    None when no input is a tensor, or that is what the case itself does.
+    """
+    found = (
+        v for v in case.model.graph.inputs if isinstance(case.inputs.get(v.name or ""), np.ndarray)
+    )
+    first = next(found, None)
+    if first is None or first.type is None or case.size.nodes <= 1:
+        return None
+    name = str(first.name)
+    value = ir.Value(name=name, type=first.type, shape=first.shape)
+    node = ir.node("Identity", [value])
+    output = node.outputs[0]
+    output.name, output.type, output.shape = f"{name}_same", first.type, first.shape
+    graph = ir.Graph([value], [output], nodes=[node], opset_imports={"": 17}, name="control")
+    return Case(ir.Model(graph, ir_version=8), {name: case.inputs[name]})

@@ -36,6 +36,11 @@ class Workspace:
         return self.work / "answers.sqlite"
 
     @property
+    def base(self) -> Path:
+        """The case from which a run went on when its oracle had changed."""
+        return self.work / "base"
+
+    @property
     def candidates(self) -> Path:
         return self.work / "candidates"
 
@@ -104,6 +109,7 @@ def _forget(workspace: Workspace) -> None:
     assert workspace.output is not None
     for path in (*workspace.work.glob("answers.sqlite*"), workspace.output / "journal.jsonl"):
         path.unlink(missing_ok=True)
+    shutil.rmtree(workspace.base, ignore_errors=True)
 
 
 def _tidy(workspace: Workspace) -> None:

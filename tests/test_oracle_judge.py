@@ -174,8 +174,8 @@ def test_boring_original_is_not_remembered(court) -> None:
     ],
 )
 def test_original_without_an_answer(court, error: Any, words: str) -> None:
-    assert words in refusal(court([error]), UsageError)
-    assert words in refusal(court([YES, error]), UsageError)
+    assert words in refusal(court([error] * 3), UsageError)
+    assert words in refusal(court([YES] + [error] * 3), UsageError)
 
 
 def test_contradiction_is_flaky_with_advice(court) -> None:
@@ -227,7 +227,7 @@ def test_candidates(court) -> None:
 
 def test_skips_are_counted_by_reason(court) -> None:
     errors = [WorkerError("crash", "SIGSEGV"), WorkerError("exception", "KeyError: 'a'")]
-    c = court([errors[0], errors[1], errors[0], YES])
+    c = court([errors[0]] * 3 + [errors[1]] + [errors[0]] * 3 + [YES])
     assert c.verdict(1) == Verdict.skipped("the oracle's process died: SIGSEGV")
     assert c.verdict(2) == Verdict.skipped("the oracle raised KeyError: 'a'")
     assert c.judge.often_skipped == ("the oracle's process died: SIGSEGV", 1)
@@ -235,6 +235,14 @@ def test_skips_are_counted_by_reason(court) -> None:
     c.verdict(4)
     assert c.judge.often_skipped == ("the oracle's process died: SIGSEGV", 2)
     assert c.judge.skipped == 3
+
+
+def test_process_that_dies_costs_a_retry(court) -> None:
+    killed = WorkerError("crash", "SIGKILL")
+    c = court([killed, YES, YES, killed, killed, NO])
+    assert c.original()
+    assert c.verdict(1).outcome is Outcome.BORING
+    assert (c.judge.calls, c.judge.skipped) == (3, 0)
 
 
 def test_another_bug_is_boring(court) -> None:

@@ -50,12 +50,24 @@ MODELS = {
     "line": line((["Relu"] * 5 + ["Tanh"] + ["Abs"] * 7 + ["Neg"] + ["Exp"] * 3) * 2),
 }
 
+SLOW = pytest.mark.slow
+
 CASES = [
     ("branches", "Relu,Tanh"),
-    ("branches", "Sqrt"),
-    ("convolutions", "MaxPool,Gemm"),
-    ("convolutions", "Conv,Sigmoid"),
-    ("line", "Tanh,Neg"),
+    *(
+        pytest.param(model, kinds, marks=SLOW)
+        for model, kinds in (
+            ("branches", "Sqrt"),
+            ("branches", "Abs,Neg"),
+            ("convolutions", "MaxPool,Gemm"),
+            ("convolutions", "Conv,Sigmoid"),
+            ("convolutions", "Conv,Add"),
+            ("convolutions", "Gemm"),
+            ("line", "Tanh,Neg"),
+            ("line", "Abs"),
+            ("line", "Relu,Exp,Neg"),
+        )
+    ),
 ]
 
 

@@ -13,6 +13,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from onnxreduce.errors import Unwritable
 from onnxreduce.verdict import Outcome, Verdict
 
 SCHEMA = """
@@ -59,13 +60,9 @@ class Cache:
         self.fingerprint = fingerprint
         self._lock = threading.Lock()
         try:
-            self._database = _open(path)
-        except sqlite3.DatabaseError:
-            if path is None:
-                raise
-            for suffix in ("", "-wal", "-shm"):  # not a database (any more): only a cache
-                path.with_name(path.name + suffix).unlink(missing_ok=True)
-            self._database = _open(path)
+            self._database = _opened(path)
+        except sqlite3.Error as error:
+            raise Unwritable(f"the oracle's answers cannot be stored: {error}") from error
 
     def answers(self, question: str, timeout: float | None = None) -> list[Answer]:
         """What was said, oldest first; without timeouts shorter than `timeout`."""
@@ -82,6 +79,17 @@ class Cache:
         ]
 
     def add(self, question: str, answer: Answer) -> None:
+        """Remembers an answer, also should the process die right now.
+
+        Raises:
+            Unwritable: as on a full disk.
+        """
+        try:
+            self._insert(question, answer)
+        except sqlite3.Error as error:
+            raise Unwritable(f"the oracle's answers cannot be stored: {error}") from error
+
+    def _insert(self, question: str, answer: Answer) -> None:
         verdict = answer.verdict
         with self._lock:
             self._database.execute(
@@ -109,8 +117,21 @@ class Cache:
         return int(count), float(seconds)
 
     def close(self) -> None:
-        with self._lock:
+        with self._lock, contextlib.suppress(sqlite3.Error):  # nothing is left to be written
             self._database.close()
+
+
+def _opened(path: Path | None) -> sqlite3.Connection:
+    try:
+        return _open(path)
+    except sqlite3.OperationalError:  # it cannot be read or written
+        raise
+    except sqlite3.DatabaseError:
+        if path is None:
+            raise
+    for suffix in ("", "-wal", "-shm"):  # not a database (any more): only a cache
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    return _open(path)
 
 
 def _open(path: Path | None) -> sqlite3.Connection:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from onnxreduce.case import Case
 from onnxreduce.errors import Flaky, NotInteresting, UsageError
 from onnxreduce.modelio import inputs_beside
 from onnxreduce.oracle.cache import Answer, Cache
+from onnxreduce.oracle.flaky import Hopeless, Plan, survey
 from onnxreduce.oracle.runners import Limits, Runner, explain, reason
 from onnxreduce.process import WorkerError
 from onnxreduce.verdict import Outcome, Verdict
@@ -31,6 +32,8 @@ FIRST_SECONDS = 600.0
 """Limit of the first question when no timeout is given."""
 TIMEOUT_FACTOR = 10.0
 LEAST_TIMEOUT = 10.0
+DEATHS = 3
+"""So many processes may die over a question before that is taken for an answer."""
 SURVEY = 10
 """Questions about an original on which the oracle contradicts itself, to estimate the rate."""
 
@@ -79,11 +82,12 @@ class Judge:
         self.skipped = 0
         self.oracle_seconds = 0.0
         self._skip_reasons: Counter[str] = Counter()
+        self._suspects: dict[str, list[str]] = {}
         self._runner = runner
         self._cache = cache
         self._store = store
-        self._tries = tries
-        self._confirm = confirm
+        self.tries = tries
+        self.confirm = confirm
         self._memory = memory
         self._lock = threading.Lock()
 
@@ -105,13 +109,40 @@ class Judge:
             if self.timeout is None:
                 self.timeout = max(LEAST_TIMEOUT, TIMEOUT_FACTOR * first.seconds)
                 exam.limits = Limits(self.timeout, self._memory)
-            verdict = self._steady(exam) if self._tries == 1 else self._shows(exam)
+            verdict = self._steady(exam) if self.tries == 1 else self._shows(exam)
             exam.keep()
             return verdict
 
+    def plan(self, case: Case, control: Case | None, error: float) -> Plan:
+        """Chooses tries and confirmations by asking about the original, and about a case that
+        cannot show its bug. Comes before `original`, which uses the same answers.
+
+        Raises:
+            Flaky: no choice keeps wrong verdicts below `error`.
+            UsageError: see `original`.
+        """
+        with ExitStack() as stack:
+            exam = stack.enter_context(self._exam(case.digest, case, self._runner))
+            exam.strict = True
+            exam.limits = Limits(self.timeout or FIRST_SECONDS, self._memory)
+            other = control and stack.enter_context(
+                self._exam(control.digest, control, self._runner)
+            )
+            try:
+                plan = survey(
+                    lambda: bool(exam.answer().verdict),
+                    (lambda: bool(other.answer().verdict)) if other else None,
+                    error,
+                )
+            except Hopeless as why:
+                raise Flaky(f"the oracle is no use as it is: {why}") from None
+            exam.keep()
+        self.tries, self.confirm = plan.tries, plan.confirm
+        return plan
+
     def _steady(self, exam: _Exam) -> Verdict:
         """The original's verdict when every answer counts: they must all be the same."""
-        while len(exam.given) < max(2, 1 + self._confirm):
+        while len(exam.given) < max(2, 1 + self.confirm):
             exam.answer()
             yes = sum(map(bool, exam.given))
             if yes == 0:
@@ -123,11 +154,11 @@ class Judge:
     def _shows(self, exam: _Exam) -> Verdict:
         """The original's verdict when the bug shows only in some of the tries."""
         while not any(exam.given):
-            if len(exam.given) == 3 * self._tries:
+            if len(exam.given) == 3 * self.tries:
                 raise _not_interesting(exam)
             exam.answer()
-        for _ in range(self._confirm):
-            if not exam.round(self._tries):
+        for _ in range(self.confirm):
+            if not exam.round(self.tries):
                 raise _flaky(exam)
         return self._adopt(exam)
 
@@ -178,15 +209,18 @@ class Judge:
 
     def suspects(self, case: Case) -> list[str]:
         """Names of values or nodes that the oracle would look at first; none if it fails to say."""
+        if case.digest in self._suspects:  # a pass that is run again must see the same names
+            return self._suspects[case.digest]
         limits = Limits(self.timeout, self._memory)
         path = self._store.write(case).absolute()
+        names: list[str] = []
         try:
-            return self._runner.suspects(path, inputs_beside(path), limits)
+            names = self._runner.suspects(path, inputs_beside(path), limits)
         except WorkerError as error:
             self._count_skip(f"suspects: {reason(error)}")
-            return []
         finally:
             self._store.discard(path)
+        return self._suspects.setdefault(case.digest, names)
 
     @property
     def often_skipped(self) -> tuple[str, int] | None:
@@ -194,11 +228,11 @@ class Judge:
         return next(iter(self._skip_reasons.most_common(1)), None)
 
     def _verdict(self, exam: _Exam) -> Verdict:
-        verdict = exam.round(self._tries)
-        for _ in range(self._confirm):
+        verdict = exam.round(self.tries)
+        for _ in range(self.confirm):
             if not verdict:
                 break
-            verdict = exam.round(self._tries)
+            verdict = exam.round(self.tries)
         return verdict
 
     @contextmanager
@@ -240,7 +274,7 @@ class _Exam:
         self.asked = False
         self.strict = False
         """On the original: an oracle that gives no answer is an error, and answers are recorded
-        only by `keep`, since a person may mend what was wrong and try again."""
+        only by `keep` from the first no on, since a person may mend what was wrong."""
         self.limits = Limits(judge.timeout, judge._memory)
         self._judge = judge
         self._question = question
@@ -268,7 +302,7 @@ class _Exam:
         else:
             self.asked = True
             answer = self._ask()
-            if self.strict:
+            if self.strict and (self._kept or not answer.verdict):
                 self._kept.append(answer)
             else:
                 self._judge._cache.add(self._question, answer)
@@ -289,7 +323,7 @@ class _Exam:
         within = None
         begin = time.perf_counter()
         try:
-            verdict = self._runner.ask(self._path, inputs_beside(self._path), self.limits)
+            verdict = self._put(self._path)
         except WorkerError as error:
             if self.strict:
                 raise _unusable(error) from error
@@ -302,6 +336,16 @@ class _Exam:
                 raise UsageError(f"the oracle skips the original: {verdict.detail}")
             self._judge._count_skip(verdict.detail)
         return Answer(verdict, seconds, within)
+
+    def _put(self, path: Path) -> Verdict:
+        """The oracle's answer. Its process may have died by accident: then a fresh one is asked."""
+        for left in reversed(range(DEATHS)):
+            try:
+                return self._runner.ask(path, inputs_beside(path), self.limits)
+            except WorkerError as error:
+                if error.kind != "crash" or not left:
+                    raise
+        raise AssertionError
 
 
 def _unusable(error: WorkerError) -> UsageError:
