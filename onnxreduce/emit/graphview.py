@@ -34,6 +34,7 @@ class _Box:
     title: str
     top: str
     sub: str
+    room: int = 26
 
     @property
     def width(self) -> float:
@@ -115,12 +116,13 @@ def _node_box(node: ir.Node, css: str, roomy: bool) -> _Box:
     found = attributes(node)
     title = "\n".join([tooltip(node), *found])
     key = next((value.name for value in node.outputs if value.name), "")
-    sub = ", ".join(found) if roomy and found else node.name or key or ""
-    return _Box(css, title, node.op_type, sub)
+    if roomy and found:
+        return _Box(css, title, node.op_type, ", ".join(found), 56)
+    return _Box(css, title, node.op_type, node.name or key or "")
 
 
 def _short(box: _Box) -> _Box:
-    return _Box(box.css, box.title, clipped(box.top, 26), clipped(box.sub, 34))
+    return _Box(box.css, box.title, clipped(box.top, 26), clipped(box.sub, box.room), box.room)
 
 
 def attributes(node: ir.Node) -> list[str]:

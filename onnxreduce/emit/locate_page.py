@@ -94,7 +94,8 @@ def location_page(location: Location, model: str) -> str:
 
 def _top(location: Location, model: str) -> str:
     first = location.first
-    kicker = f"{clipped(model, 100)} · expected {location.expected} · actual {location.actual}"
+    sides = [side.partition(" (")[0] for side in (location.expected, location.actual)]
+    kicker = f"{clipped(model, 100)} · expected {sides[0]} · actual {sides[1]}"
     if location.how == "nowhere":
         return hero(kicker, "The two sides agree", f"within {escaped(str(location.tolerance))}")
     if first is None:

@@ -58,8 +58,10 @@ def _close(location: Location) -> str:
 
 
 def _node(value: Shown) -> str:
-    name = f" '{clipped(value.label)}'" if value.label else ""
-    return f"{value.op}{name}, which makes {clipped(value.name)} (node {value.position})"
+    if value.label in ("", value.name):
+        return f"{value.op} {clipped(value.name)} (node {value.position})"
+    name = clipped(value.label)
+    return f"{value.op} '{name}', which makes {clipped(value.name)} (node {value.position})"
 
 
 def _finding(value: Shown) -> str:

@@ -78,8 +78,8 @@ def report(result: Result, way: Way) -> str:
         section(
             "The way down",
             chart_of,
-            f"{result.oracle_calls:,} oracle calls, {result.accepted:,} accepted steps; both axes "
-            "of size share one logarithmic scale. Point at a dot for its step.",
+            f"{result.oracle_calls:,} oracle calls, {result.accepted:,} accepted steps; nodes and "
+            "elements share one logarithmic scale. Point at a dot for its step.",
         ),
     ]
     if way.steps and not secret:
