@@ -86,6 +86,7 @@ SMALL = (
     "subgraphs",
     "dims",
     "ranks",
+    "operands",
     "constants",
     "optional",
     "attributes",

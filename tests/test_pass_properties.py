@@ -18,6 +18,7 @@ from onnxreduce.passes import (
     attributes,
     constants,
     inline,
+    operands,
     optional,
     subgraphs,
     tidy,
@@ -25,7 +26,7 @@ from onnxreduce.passes import (
     values,
 )
 
-PASSES = (constants, optional, attributes, values, types, inline, subgraphs, tidy)
+PASSES = (constants, operands, optional, attributes, values, types, inline, subgraphs, tidy)
 
 MOST = 8
 """Edits of one pass on one case that are looked at."""
@@ -108,7 +109,7 @@ def check(case: Case, module: object) -> int:
 @pytest.mark.parametrize("module", PASSES, ids=lambda module: module.NAME)
 def test_edits_keep_models_well_formed(module):
     seen = sum(check(case, module) for case in sample(16))
-    assert seen >= {inline: 4, subgraphs: 3}.get(module, 40)
+    assert seen >= {inline: 4, operands: 10, subgraphs: 3}.get(module, 40)
 
 
 @pytest.mark.slow

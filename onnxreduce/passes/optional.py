@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -24,19 +25,26 @@ from onnxreduce.passes._draft import (
     places,
     schema,
 )
-from onnxreduce.passes._groups import follow, groups
+from onnxreduce.passes._groups import first, follow, groups
+from onnxreduce.passes._recipes import is_float
 
 NAME = "optional"
+
+FEW = 4
+"""So many inputs that could not be dropped are tried again with another one in their place."""
 
 Slot = tuple[Spot, int]
 """An input or output of a node, by its index."""
 
+_SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
 _OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 _VARIADIC = onnx.defs.OpSchema.FormalParameterOption.Variadic
 
 
 def edits(case: Case) -> Proposals:
     case = yield from follow(case, groups(_optional_inputs(case.model), DropInputs))
+    for slot in _relievable(case.model)[:FEW]:
+        case = yield from first(case, TakeOver(slot, 1), TakeOver(slot, -1))
     case = yield from follow(case, groups(_unread_outputs(case.model), DropOutputs))
     several = list(_variadic_inputs(case.model))
     if len(several) > 1:
@@ -83,6 +91,43 @@ class DropInputs:
             _drop_inputs(node, by_spot[spot], opsets_at(draft.model, spot[0]))
             draft.reshaped(node.outputs)
         return draft.finish(same_values=False)
+
+
+@dataclass(frozen=True)
+class TakeOver:
+    """Omit an optional input, and let the node's weights do its work.
+
+    A bias may be needed only because the other numbers are zero, or of the wrong sign: so the
+    weights become plain ones of a sign, and graph inputs that are zero become ones.
+    """
+
+    slot: Slot
+    number: int
+
+    def describe(self) -> str:
+        (_, name), index = self.slot
+        return f"drop optional input {listing([name])}[{index}] for weights of {self.number}"
+
+    def apply(self, case: Case) -> Case:
+        dropped = DropInputs((self.slot,)).apply(case)
+        model = dropped.copy_model()
+        (place, _), _ = self.slot
+        (node,) = nodes_at(model, [self.slot[0]])
+        held = _weights(node, opsets_at(model, place))
+        if not held:
+            raise Conflict(f"{key(node)} has no weight")
+        for value in held:
+            old = value.const_value
+            assert old is not None
+            array = np.full(old.shape.numpy(), self.number, old.dtype.numpy())
+            value.const_value = ir.tensor(array, dtype=old.dtype, name=value.name)
+        inputs = {
+            name: np.ones_like(fed)
+            if isinstance(fed, np.ndarray) and is_float(fed) and not fed.any()
+            else fed
+            for name, fed in dropped.inputs.items()
+        }
+        return Case(model, inputs)
 
 
 @dataclass(frozen=True)
@@ -162,6 +207,38 @@ def _optional_inputs(model: ir.Model) -> list[Slot]:
                 optional = index < len(known.inputs) and known.inputs[index].option == _OPTIONAL
             if optional:
                 found.append((spot, index))
+    return found
+
+
+def _weights(node: ir.Node, opsets: dict[str, int]) -> list[ir.Value]:
+    """The stored operands of a node that its operator insists on."""
+    known = schema(node, opsets)
+    if known is None:
+        return []
+    return [
+        value
+        for value, formal in zip(node.inputs, known.inputs, strict=False)
+        if value is not None
+        and formal.option == _SINGLE
+        and value.const_value is not None
+        and value.is_initializer()
+        and not value.is_graph_input()
+        and value.dtype is not None
+        and value.dtype.is_floating_point()
+    ]
+
+
+def _relievable(model: ir.Model) -> list[Slot]:
+    """Stored floats that are optional inputs of a node that has weights beside them."""
+    found: list[Slot] = []
+    for slot in _optional_inputs(model):
+        spot, index = slot
+        (node,) = nodes_at(model, [spot])
+        value = node.inputs[index]
+        stored = value is not None and (value.is_initializer() or value.is_graph_input())
+        floats = value is not None and value.dtype is not None and value.dtype.is_floating_point()
+        if stored and floats and _weights(node, opsets_at(model, spot[0])):
+            found.append(slot)
     return found
 
 
