@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from onnxreduce.emit._python import quoted
@@ -290,10 +292,12 @@ class Case:
 def check(model, feeds):
     """What the oracle says."""
     import importlib.util
+    import os
 
     if not ORACLE.exists():
         raise CannotRun(f"oracle/{{ORACLE.name}} is missing: keep it beside this script")
     sys.path.insert(0, str(ORACLE.parent))
+    os.chdir(ORACLE.parent)
     spec = importlib.util.spec_from_file_location(f"_oracle_{{ORACLE.stem}}", ORACLE)
     oracle = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(oracle)
@@ -431,13 +435,28 @@ def check(kind: str, result: Result) -> str:
     if kind == "fails":
         return FAILS.format(message=quoted(str(given.get("message", ""))))
     if kind == "oracle":
-        settings = ", ".join(f"{quoted(key)}: {number(value)}" for key, value in given.items())
+        settings = ", ".join(f"{quoted(key)}: {_setting(value)}" for key, value in given.items())
         return ORACLE.format(file=quoted(result.oracle.files[0].name), settings=f"{{{settings}}}")
     if kind == "executable":
         file = f'str(HERE / "oracle" / {result.oracle.files[0].name!r})'
         python = "sys.executable, " if result.oracle.files[0].suffix == ".py" else ""
         return EXECUTABLE.format(command=f"[{python}{file}]")
     return {"crashes": CRASHES, "nan": NAN, "function": FUNCTION, "page": PAGE}[kind]
+
+
+def files_in(value: object) -> list[Path]:
+    """Python files that a parameter names, as in ``mine.py:rewrite`` or ``plugin:mine.py``."""
+    words = re.findall(r"[^\s:,={}]+\.py", value) if isinstance(value, str) else []
+    return [path for word in words if (path := Path(word).expanduser()).is_file()]
+
+
+def _setting(value: object) -> str:
+    """A parameter; the files in it are beside the oracle, where it runs."""
+    if not isinstance(value, str):
+        return number(value)
+    for file in files_in(value):
+        value = re.sub(rf"[^\s:,={{}}]*/(?={re.escape(file.name)})", "", value)
+    return quoted(value)
 
 
 def number(value: Any) -> str:

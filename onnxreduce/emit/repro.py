@@ -32,6 +32,8 @@ def emit(result: Result, directory: Path) -> None:
     write_atomically(directory / NAME, script(result).encode("utf-8", "backslashreplace"))
     if kind(result) in ("oracle", "executable"):
         _copy(result.oracle.files, directory / ORACLE)
+        for value in result.oracle.parameters.values():
+            _copy(_scripts.files_in(value), directory / ORACLE)
     for side in result.sides:
         if side.spec.name == "plugin":
             _copy([_backends.plugin_file(side.spec)], directory)
