@@ -12,6 +12,7 @@ that `magnitude` measures once on the original.
 from __future__ import annotations
 
 import tempfile
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,11 +51,22 @@ class OracleCase(Protocol):
 
 @dataclass(frozen=True)
 class Ran:
-    """One side: its outputs, or its error."""
+    """One side: its outputs, or its error, and what it complained of meanwhile."""
 
     backend: Backend
     outputs: dict[str, Value]
     error: BackendError | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def remark(self) -> str:
+        """The complaints as the end of a sentence; those of a GPU first, which tell most."""
+        if not self.notes:
+            return ""
+        telling = sorted(self.notes, key=lambda note: not note.startswith("webgpu:"))
+        more = f" (and {len(telling) - 2} more)" if len(telling) > 2 else ""
+        shown = " | ".join(textwrap.shorten(note, 200, placeholder="…") for note in telling[:2])
+        return f"; {self.backend.name} said: {shown}{more}"
 
 
 def differs(
@@ -86,7 +98,7 @@ def differs(
     found = compare(left.outputs, right.outputs, tolerance)
     if found.agree:
         return agreement(found, f"{expected.name} and {actual.name}", tolerance)
-    detail = found.summary()
+    detail = found.summary() + right.remark
     if found.kind == "values" and out_of_range(found, largest):
         return Verdict.boring(f"out of the original's range of {largest:.3g}: {detail}")
     if noise and is_noise(case, expected, left.outputs, found):
@@ -104,11 +116,11 @@ def run_on(backend: Backend, case: OracleCase) -> Ran:
         BackendError: ``unsupported``: the backend cannot be used here.
     """
     try:
-        return Ran(backend, backend.run(str(case.model_path), case.inputs))
+        return Ran(backend, backend.run(str(case.model_path), case.inputs), None, backend.notes)
     except BackendError as error:
         if error.kind == "unsupported":
             raise
-        return Ran(backend, {}, error)
+        return Ran(backend, {}, error, backend.notes)
 
 
 def judge_errors(case: OracleCase, left: Ran, right: Ran) -> Verdict:
@@ -117,7 +129,7 @@ def judge_errors(case: OracleCase, left: Ran, right: Ran) -> Verdict:
         return Verdict.boring(f"both sides fail; expected: {left.error}; actual: {right.error}")
     side, error = ("expected", left.error) if left.error else ("actual", right.error)
     assert error is not None
-    detail = f"{side} fails: {error}"
+    detail = f"{side} fails: {error}{(left if left.error else right).remark}"
     if error.kind == "timeout":
         return Verdict.skipped(detail)
     return Verdict.interesting(_one_line(detail), f"{side} fails: {error_signature(error, case)}")

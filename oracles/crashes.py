@@ -26,7 +26,7 @@ def interesting(case, *, backend="ort", message="", healthy=""):
     ran = run_on(warm_backend(isolated(backend)), case)
     if ran.error is None:
         return Verdict.boring(f"{backend} runs it")
-    said = " ".join(str(ran.error).split())
+    said = " ".join(f"{ran.error}{ran.remark}".split())
     if ran.error.kind != "crash":
         return Verdict.boring(f"no crash, but {said}")
     if not re.search(message, f"{ran.error.message}\n{ran.error.log}"):

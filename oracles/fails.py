@@ -25,7 +25,7 @@ def interesting(case, *, backend="ort", message="", healthy=""):
     ran = run_on(warm_backend(backend), case)
     if ran.error is None:
         return Verdict.boring(f"{backend} runs it")
-    said = " ".join(str(ran.error).split())
+    said = " ".join(f"{ran.error}{ran.remark}".split())
     if not re.search(message, ran.error.message):
         return Verdict.boring(f"another message than '{message}': {said}")
     if healthy:

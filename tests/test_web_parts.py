@@ -288,7 +288,7 @@ def header(message: str = "", stage: str = "run", **more: object) -> dict[str, o
         (header("memory access out of bounds"), True, "crash"),
         (header("WebGPU device lost", fault="device lost"), True, "crash"),
         (header("the renderer process crashed", fault="page lost"), True, "crash"),
-        (header("no result in 5 s", fault="timeout", warm=0), False, "timeout"),
+        (header("no result in 5 s", fault="timeout", warm=0), True, "timeout"),
         (header("no result in 5 s", fault="timeout", warm=3), True, "timeout"),
         (header("no available backend found. ERR: [webgl] backend not found.", "load"),
          False, "unsupported"),
@@ -298,6 +298,38 @@ def header(message: str = "", stage: str = "run", **more: object) -> dict[str, o
 def test_faults(found, suspicious, kind):
     assert faults.suspicious(found) is suspicious
     assert faults.kind(found) == kind
+
+
+def test_a_fault_is_the_models_when_fresh_browsers_show_the_same():
+    crash, lost = header(fault="page lost"), header(fault="device lost")
+    record = faults.Record(again=2, worked=True)
+    for found, convincing in [(crash, False), (crash, False), (lost, False), (crash, False),
+                              (crash, False), (crash, True)]:  # fmt: skip
+        record.add(found)
+        assert record.convincing is convincing
+        assert not record.hopeless
+    assert str(record) == "6 faults for one model: page lost, device lost"
+    mixed = faults.Record(again=1, worked=True)
+    while not mixed.hopeless:
+        mixed.add(crash if len(mixed) % 2 else lost)
+        assert not mixed.convincing
+    hang = faults.Record(again=2, worked=True)
+    for convincing in (False, True):  # costly: one more is enough
+        hang.add(header(fault="timeout"))
+        assert hang.convincing is convincing
+
+
+def test_a_browser_that_lost_its_device_for_good_is_no_fault_of_the_model():
+    gone = header("no available backend found. ERR: [webgpu] Failed to get GPU adapter.", "load",
+                  healthy=False)  # fmt: skip
+    for worked in (True, False):
+        record = faults.Record(again=1, worked=worked)
+        record.add(gone)
+        record.add(gone)
+        assert record.convincing is not worked
+    record.add(header("does not start", fault=faults.NO_PAGE))
+    record.add(header("does not start", fault=faults.NO_PAGE))
+    assert not record.convincing
 
 
 def test_messages_are_the_same_twice():

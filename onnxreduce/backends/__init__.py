@@ -11,7 +11,7 @@ To add one, write a subclass of `Backend` in a file of its own and list it in `r
 in another package under the entry-point group ``onnxreduce.backends``.
 """
 
-from onnxreduce.backends.base import Backend, BackendError, Info, Job, Kind, Value
+from onnxreduce.backends.base import Backend, BackendError, Info, Job, Kind, Unreliable, Value
 from onnxreduce.backends.registry import (
     backend_class,
     backend_names,
@@ -32,6 +32,7 @@ __all__ = [
     "Kind",
     "Option",
     "Spec",
+    "Unreliable",
     "Value",
     "backend_class",
     "backend_names",

@@ -39,6 +39,14 @@ class BackendError(ReduceError):
         return f"{self.kind}: {self.message}"
 
 
+class Unreliable(ReduceError):
+    """A backend failed for reasons of its own, however often it was started anew.
+
+    No `BackendError` on purpose: many oracles take one for an answer, and nothing was learnt about
+    the model. An oracle that lets this pass has skipped the candidate.
+    """
+
+
 @dataclass(frozen=True)
 class Info:
     """One line of `onnxreduce backends`.
@@ -74,6 +82,9 @@ class Backend(ABC):
     """
 
     OPTIONS: ClassVar[Mapping[str, Option]] = {}
+
+    notes: tuple[str, ...] = ()
+    """What the runtime complained of during the last run, beside its result or error."""
 
     def __init__(self, spec: Spec) -> None:
         spec.check(self.OPTIONS)

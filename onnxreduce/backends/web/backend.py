@@ -1,8 +1,9 @@
 """The backend: gives cases to a page and makes results or errors of its answers.
 
 A page can lie, and a page can die. Whatever may be the page's fault and not the case's (a lost
-device, a crash, an aborted wasm module, a rejection after which nothing works) is asked once more
-of a fresh worker, page or browser before it is believed, and the next case starts in a sound one.
+device, a crash, an aborted wasm module, a hang, a rejection after which nothing works) is asked
+again: of a fresh worker or page, then of fresh browsers. It is believed when they all show the
+same, and the next case starts in a sound one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, ClassVar
 import onnx
 import onnx.parser
 
-from onnxreduce.backends.base import Backend, BackendError, Info, Value
+from onnxreduce.backends.base import Backend, BackendError, Info, Unreliable, Value
 from onnxreduce.backends.expose import exposed, external_files
 from onnxreduce.backends.spec import Option, Spec
 from onnxreduce.backends.web import dist, faults, wire
@@ -42,9 +43,8 @@ class WebBackend(Backend):
     kernels behind them. WebGL refuses unknown dims in the inputs of a model, and WebNN leaves what
     depends on them to wasm: there they are set to the sizes of the tensors given.
 
-    Attributes:
-        notes: what the browser's console and devices said during the last run. A shader that
-            does not compile rejects nothing: the outputs are wrong, and this is the only trace.
+    Its `notes` are what the browser's console and devices said during the last run. A shader that
+    does not compile rejects nothing: the outputs are wrong, and this is the only trace.
     """
 
     OPTIONS: ClassVar[Mapping[str, Option]] = KNOWN
@@ -52,7 +52,6 @@ class WebBackend(Backend):
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
         self.options = read(spec)
-        self.notes: tuple[str, ...] = ()
         self._dist, self._version = dist.find(
             self.options.version, self.options.bundle, self.options.dist
         )
@@ -114,18 +113,18 @@ class WebBackend(Backend):
     ) -> tuple[Header, dict[str, Array]]:
         tensors = _tensors(inputs, self.name)
         header, outputs = self._ask(model_path, tensors, settings, fresh)
-        retries = self.options.retries
+        record = faults.Record(self.options.retries, self._worked)
         while faults.suspicious(header):
-            # A browser that lost its GPU for good gives no device: not the case's doing.
-            no_device = self._worked and faults.no_device(header)
-            self._recover(header, no_device)
-            if retries + no_device <= 0:
+            record.add(header)
+            self._recover(header, thorough=len(record) > 1)
+            if record.convincing:
                 break
-            retries -= 1
+            if record.hopeless:
+                raise Unreliable(f"{self.name}: {record}; the last: {faults.message(header)}")
             header, outputs = self._ask(model_path, tensors, settings, fresh=True)
         self.notes = faults.notes(header)
         if not header["ok"]:
-            raise BackendError(faults.kind(header), faults.message(header))
+            raise BackendError(faults.kind(header), faults.message(header), "\n".join(self.notes))
         self._worked = True
         return header, outputs
 
@@ -133,7 +132,14 @@ class WebBackend(Backend):
         self, model_path: str, tensors: Mapping[str, Array], settings: Header, fresh: bool
     ) -> tuple[Header, dict[str, Array]]:
         """One answer of the page, or a header that says how the page failed to give one."""
-        link = self._connected()
+        try:
+            link = self._connected()
+        except BackendError as error:
+            if not self._worked:
+                raise
+            if self.options.agent:  # it waited long enough
+                raise Unreliable(error.message) from error
+            return {"ok": False, "fault": faults.NO_PAGE, "message": error.message}, {}
         fresh = fresh or self.options.fresh
         if fresh and self.options.main:
             link.reload()
@@ -178,17 +184,18 @@ class WebBackend(Backend):
             "dummy": "blob/dummy",
         }
 
-    def _recover(self, header: Header, no_device: bool) -> None:
-        """Replace what the fault has spoilt: the worker (the page does that), page or browser."""
+    def _recover(self, header: Header, thorough: bool) -> None:
+        """Replace what the fault has spoilt: the worker (the page does that), page or browser;
+        the browser in any case where less did not help."""
         link, fault = self._link, header.get("fault")
         if link is None:
             return
-        if fault == "device lost":
+        if thorough or faults.no_device(header):
+            link.drop_browser()
+        elif fault == "device lost":
             link.lost_device()
         elif fault in ("page lost", "page hung"):
             link.drop_page()
-        elif no_device:
-            link.drop_browser()
 
     def _connected(self) -> Link:
         """A link with a page at its other end."""

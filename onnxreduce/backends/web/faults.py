@@ -8,6 +8,9 @@ from typing import Any, Literal
 
 import onnx
 
+NO_PAGE = "no page"
+"""The fault of a browser that worked before, and cannot be had any more."""
+
 Kind = Literal["load", "run", "crash", "timeout", "unsupported"]
 
 _UNSUPPORTED = re.compile(
@@ -42,18 +45,55 @@ _NUMBER = re.compile(r"\(a bare number, -?\d+\)")
 
 
 def suspicious(header: Mapping[str, Any]) -> bool:
-    """Whether an answer may be the page's fault, so that a fresh page should be asked.
-
-    A timeout is believed of a page that had run nothing before; a crash never is, the first time.
-    """
+    """Whether an answer may be the page's fault, so that a fresh page should be asked."""
     if header["ok"]:
         return False
-    if header.get("fault") == "timeout":
-        return bool(header.get("warm", True))
     if "fault" in header or header.get("healthy") is False:
         return True
     message = str(header.get("message", ""))
     return bool(_POISONED.search(message) or _ABORTED.search(message))
+
+
+class Record:
+    """The suspicious answers to one case: whose fault is it?
+
+    A fault is the case's own if fresh browsers show the same one `again` times in a row; a hang,
+    which is costly, once. One that the case cannot have caused never is.
+    """
+
+    def __init__(self, again: int, worked: bool) -> None:
+        self._again = again
+        self._worked = worked
+        self._seen: list[tuple[str, str]] = []
+        self._foreign = False
+
+    def add(self, header: Mapping[str, Any]) -> None:
+        fault = str(header.get("fault", ""))
+        self._seen.append((fault, "" if fault else message(header)))
+        # A browser that had a device and lost it for good, or does not start any more.
+        self._foreign = fault == NO_PAGE or (self._worked and no_device(header))
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    @property
+    def convincing(self) -> bool:
+        """Whether the last fault must be the case's."""
+        if self._foreign:
+            return False
+        hang = self._seen[-1][0] in ("timeout", "page hung")
+        needed = 1 + (min(1, self._again) if hang else self._again)
+        last = self._seen[-needed:]
+        return len(last) == needed and len(set(last)) == 1
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether so many different faults came that asking again is in vain."""
+        return len(self._seen) >= 4 * (1 + self._again)
+
+    def __str__(self) -> str:
+        kinds = dict.fromkeys(fault or said for fault, said in self._seen)
+        return f"{len(self._seen)} faults for one model: {', '.join(kinds)}"
 
 
 def no_device(header: Mapping[str, Any]) -> bool:

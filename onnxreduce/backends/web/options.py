@@ -48,7 +48,9 @@ KNOWN: Mapping[str, Option] = {
     "fresh": Option("every case in a new worker, nothing kept alive", "false", FLAG),
     "main": Option("run on the page's main thread, not in a worker", "false", FLAG),
     "timeout": Option("seconds for one case", "120"),
-    "retries": Option("times that a case is asked again when the page may be at fault", "1"),
+    "retries": Option(
+        "fresh browsers in which a fault must come again before it counts as the model's", "2"
+    ),
     "browser": Option(
         "executable to launch, or sparticuz for a Chromium from npm in which WebNN works "
         "(default: an installed Chromium, Chrome or Edge)"

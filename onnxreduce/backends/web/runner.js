@@ -44,9 +44,13 @@ hook('ML', 'createContext', (context) => {
     if (!/destroyed/i.test(info.message)) noted.lost(`WebNN context lost: ${info.message}`);
   });
 });
+const canvases = []; // contexts of WebGL: a lost one reads as zeros before its event comes
 for (const canvas of ['OffscreenCanvas', 'HTMLCanvasElement']) {
-  hook(canvas, 'getContext', (context) =>
-    context.canvas.addEventListener?.('webglcontextlost', () => noted.lost('WebGL context lost')));
+  hook(canvas, 'getContext', (context) => {
+    if (!context.isContextLost || canvases.includes(context)) return;
+    canvases.push(context);
+    context.canvas.addEventListener?.('webglcontextlost', () => noted.lost('WebGL context lost'));
+  });
 }
 
 const views = {
@@ -180,7 +184,8 @@ export async function run(job) {
       session = null;
       await done.release();
     }
-    header.ok = true;
+    if (canvases.some((context) => context.isContextLost())) noted.lost('WebGL context lost');
+    else header.ok = true;
   } catch (error) {
     header.message = describe(error);
     header.error = error?.name ?? typeof error;
