@@ -204,7 +204,7 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=SIZE",
         help="size of a symbolic dim when inputs are made up",
     )
-    add("--seed", type=int, default=0, metavar="N", help="of made-up inputs (default 0)")
+    add("--seed", type=_natural, default=0, metavar="N", help="of made-up inputs (default 0)")
 
 
 LOCATE_EPILOG = """\

@@ -38,7 +38,21 @@ def load_model(path: Path | str) -> ir.Model:
         UsageError: the file is missing, is no whole ONNX model, or its data does not fit.
     """
     path = Path(path)
-    proto = _read_proto(path)
+    model = model_of(_read_proto(path), path)
+    model.graph.meta[SOURCE] = str(path.resolve())
+    return model
+
+
+def model_of(proto: onnx.ModelProto, path: Path) -> ir.Model:
+    """A model from its message, which is changed.
+
+    Args:
+        proto: the message.
+        path: what to call it; external data is looked for beside this.
+
+    Raises:
+        UsageError: as `load_model`.
+    """
     check_model(path, proto)
     spans = [check_tensor(path, tensor) for tensor in all_tensors(proto)]
     held = _hold_sparse(path, proto)
@@ -54,7 +68,6 @@ def load_model(path: Path | str) -> ir.Model:
     if "ai.onnx" in model.opset_imports and "" not in model.opset_imports:
         model.opset_imports[""] = model.opset_imports.pop("ai.onnx")
     meta = model.graph.meta
-    meta[SOURCE] = str(path.resolve())
     if mapped:
         meta[EXTERNAL] = True
     if training:

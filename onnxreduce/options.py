@@ -7,6 +7,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from onnxreduce.errors import UsageError
+
+LEAST = {
+    "seed": 0,
+    "timeout": 1e-3,
+    "tries": 1,
+    "confirm": 0,
+    "memory": 1,
+    "jobs": 1,
+    "max_seconds": 1e-3,
+    "max_calls": 1,
+    "patience": 1,
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -52,3 +66,14 @@ class Options:
     scrub: bool = False
     resume: bool = False
     force: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            if value is not None and not value >= least:
+                raise UsageError(f"{name} must be at least {least}, not {value}")
+        for name in ("inputs", "output"):
+            path = getattr(self, name)
+            if path is not None:
+                # Absolute, since an oracle in this process may change the directory.
+                object.__setattr__(self, name, Path(path).absolute())

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from onnxreduce.case import Case, InputValue
 from onnxreduce.inputs import bind_dims, check_inputs, find_inputs, make_inputs
 from onnxreduce.modelio import load_model
+from onnxreduce.modelread import model_of
 from onnxreduce.options import Options
 
 SIZES = (16, 32, 64, 128, 224)
@@ -74,10 +75,12 @@ def other_sizes(start: Start, options: Options) -> Iterator[Start]:
 
 
 def _in_memory(model: ModelLike) -> ir.Model:
-    if isinstance(model, onnx.ModelProto):
-        return ir.from_proto(model)
-    assert isinstance(model, ir.Model)
-    return model
+    if isinstance(model, ir.Model):
+        return model
+    assert isinstance(model, onnx.ModelProto)
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return model_of(copy, Path("the model in memory"))
 
 
 def control(case: Case) -> Case | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from onnxreduce.emit import near_miss
+from pathlib import Path
+
 from onnxreduce.emit.text import model_text
 from onnxreduce.result import Result, describe
 
@@ -21,11 +23,16 @@ def closing_words(result: Result) -> str:
     if miss := near_miss.words(result):
         lines.append(f"one step away it is gone: {miss}")
     if result.directory is not None:
-        lines.append(f"written to {result.directory}/")
+        lines.append(f"written to {_from_here(result.directory)}/")
     text = model_text(result.reduced, SCREEN)
     if text.count("\n") < SHORT:
         lines += ["", text.strip()]
     return "\n".join(lines)
+
+
+def _from_here(path: Path) -> Path:
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def _headline(result: Result) -> str:

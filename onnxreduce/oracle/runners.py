@@ -127,7 +127,8 @@ class PythonRunner(_WorkerRunner):
         verdict = self._call("ask", self._settings, model_path, inputs_path, limits=limits)
         if not isinstance(verdict, Verdict):
             raise WorkerError("exception", f"not a verdict: {verdict!r}")
-        return Verdict(verdict.outcome, one_line(verdict.detail), verdict.signature)
+        signature = verdict.signature and writable(str(verdict.signature))
+        return Verdict(verdict.outcome, writable(one_line(str(verdict.detail))), signature)
 
     def suspects(self, model_path: Path, inputs_path: Path, limits: Limits) -> list[str]:
         self._prepare()
@@ -232,6 +233,11 @@ def reason(error: WorkerError) -> str:
         "timeout": "",
     }
     return one_line(words[error.kind] + error.message)
+
+
+def writable(text: str) -> str:
+    """The text without lone surrogates, which no file and no database takes."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def one_line(text: str, limit: int = 300) -> str:
