@@ -7,11 +7,15 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from onnxreduce import __version__
 from onnxreduce.errors import ReduceError, UsageError
+
+if TYPE_CHECKING:
+    from onnxreduce.result import Result
 
 N = TypeVar("N", int, float)
 
@@ -22,6 +26,8 @@ oracle contradicts itself on the original.
 
 also: onnxreduce locate MODEL --expected BACKEND --actual BACKEND
                                       which node goes wrong first? (onnxreduce locate --help)
+      onnxreduce batch DIR --oracle ...
+                                      every model below a directory, with one summary
       onnxreduce oracles | backends   what there is, and whether it is usable here
 """
 
@@ -49,16 +55,27 @@ def _reduce(arguments: list[str]) -> int:
     # Imported late: --help and usage errors should not wait for onnxruntime.
     from onnxreduce.emit.closing import closing_words
     from onnxreduce.emit.summary import summary
+
+    output = options.output or default_output(options.model)
+    result = _run(options, options.model, output, options.resume)
+    if not options.quiet:
+        print(closing_words(result), file=sys.stderr)
+    if options.json:
+        print(json.dumps(summary(result), indent=2, ensure_ascii=False))
+    return 3 if result.stopped_by else 0
+
+
+def _run(options: argparse.Namespace, model: Path, output: Path, resume: bool) -> Result:
     from onnxreduce.progress import listener
     from onnxreduce.reducer import reduce
 
     oracle, settings = _oracle(options)
-    result = reduce(
-        options.model,
+    return reduce(
+        model,
         oracle,
         inputs=options.inputs,
         listener=listener(options.quiet),
-        output=options.output or default_output(options.model),
+        output=output,
         settings=settings,
         dims=_sizes(options.dim),
         seed=options.seed,
@@ -73,14 +90,27 @@ def _reduce(arguments: list[str]) -> int:
         patience=options.patience,
         cuts=options.cuts,
         scrub=options.scrub,
-        resume=options.resume,
+        resume=resume,
         force=options.force,
     )
-    if not options.quiet:
-        print(closing_words(result), file=sys.stderr)
-    if options.json:
-        print(json.dumps(summary(result), indent=2, ensure_ascii=False))
-    return 3 if result.stopped_by else 0
+
+
+def _batch(arguments: list[str]) -> int:
+    parser = _parser()
+    parser.prog = "onnxreduce batch"
+    parser.description = "Reduce every .onnx file below a directory, with one summary of all."
+    options = parser.parse_args(arguments)
+    from onnxreduce.batch import batch, status, table, write_summary
+
+    output = options.output or default_output(options.model)
+    rows = []
+    for row in batch(options.model, output, options.resume, partial(_run, options)):
+        rows.append(row)
+        write_summary(rows, output)
+        if not options.quiet:
+            print(f"{row.model}: {row.words}", file=sys.stderr)
+    print((output / "summary.json").read_text() if options.json else table(rows))
+    return status(rows)
 
 
 def _oracle(options: argparse.Namespace) -> tuple[str, dict[str, str]]:
@@ -306,7 +336,7 @@ def _backends(arguments: list[str]) -> int:
     return 0
 
 
-VERBS = {"locate": _locate, "oracles": _oracles, "backends": _backends}
+VERBS = {"batch": _batch, "locate": _locate, "oracles": _oracles, "backends": _backends}
 
 
 def _pairs(items: Sequence[str], option: str) -> dict[str, str]:
