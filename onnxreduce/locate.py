@@ -57,6 +57,8 @@ class Location:
         region: keys of the nodes that go wrong together: those that make the values in `born`,
             with what was fused with them.
         values: all values of the main graph, in graph order.
+        vanishes: the outputs agree when every value is shown, though those of the model as it is
+            do not.
         outputs: the outputs of the model as it is, where it was run so; else with all values shown.
         samples: the tensors worth looking at, on both sides, those in `born` first.
         runs: how often the expected and the actual side ran something.
@@ -71,6 +73,7 @@ class Location:
     born: tuple[str, ...]
     region: tuple[str, ...]
     values: tuple[Shown, ...]
+    vanishes: bool
     outputs: Comparison
     samples: Mapping[str, Pair]
     runs: tuple[int, int]
@@ -154,6 +157,7 @@ class Locator:
         self._store = store
         self._room = room
         self._notes: list[str] = []
+        self._vanishes = False
 
     def locate(self) -> Location:
         everything = self._everything()
@@ -163,12 +167,13 @@ class Locator:
         if plain.agree:
             return self._agreement(plain, everything)
         if everything is None:
-            return self._by_cuts(plain, cured=False)
+            return self._by_cuts(plain)
+        self._vanishes = True
         self._notes.append(
             f"the outputs differ ({plain.summary()}), but agree when every intermediate value is "
             "shown: showing them prevents what goes wrong, most likely a fusion or another rewrite"
         )
-        return self._by_rewrite(plain, everything[0]) or self._by_cuts(plain, cured=True)
+        return self._by_rewrite(plain, everything[0]) or self._by_cuts(plain)
 
     @property
     def _case(self) -> Case:
@@ -274,11 +279,11 @@ class Locator:
         found = samples(values, left, right)
         return self._location("rewritten", values, self._sorted(together), plain, found)
 
-    def _by_cuts(self, plain: Comparison, *, cured: bool) -> Location:
-        """The segment between two one-value cuts; its values, unless looking at them cures; then
-        pieces of it."""
+    def _by_cuts(self, plain: Comparison) -> Location:
+        """The segment between two one-value cuts; its values, unless the error vanishes when they
+        are shown; then pieces of it."""
         segment, left, right = self._segment()
-        if not cured and 1 < len(segment) < len(self._known.order):
+        if not self._vanishes and 1 < len(segment) < len(self._known.order):
             inside = {value for key in segment for value in self._known.writes[key]}
             more = self._show(inside)
             if more is not None:
@@ -286,7 +291,7 @@ class Locator:
         wrong = first_wrong(self._known, left, right, self._tolerance)
         maker = self._known.producer(wrong[0]) if wrong else None
         if maker and all(v in left or not self._made(v) for v in self._known.reads[maker]):
-            how: How = "cuts" if cured else "values"
+            how: How = "cuts" if self._vanishes else "values"
             return replace(self._by_values(left, right), outputs=plain, how=how)
         return self._by_pieces(segment, plain, left, right)
 
@@ -344,6 +349,7 @@ class Locator:
             born=tuple(value.name for value in values if value.state == "born"),
             region=nodes,
             values=values,
+            vanishes=self._vanishes,
             outputs=outputs,
             samples=found,
             runs=(self._expected.runs, self._actual.runs),

@@ -136,6 +136,7 @@ def test_a_wrong_operator_is_named_in_two_runs(
     assert found.first.name == node.output[0]
     assert found.born == (node.output[0],)
     assert found.runs == (1, 1)
+    assert not found.vanishes
     names = [v.name for v in found.values]
     passed = {v.name for v in found.passed_on}
     assert passed
@@ -172,6 +173,8 @@ def test_a_bug_that_vanishes_when_looked_at_is_found_by_cuts(
     before = [makers[name] for name in node.input if name in makers]
     found = run_locate(model, right, plugin, fused=node.output[0])
     assert found.how == "cuts"
+    assert found.vanishes
+    assert "vanishes when every value is shown" in location_page(found, "model.onnx")
     assert any("agree when every intermediate value is shown" in note for note in found.notes)
     assert found.born == (node.output[0],)
     assert set(found.region) <= {*before, node.output[0]}

@@ -179,7 +179,7 @@ def x_labels(end: float, title: str) -> str:
     step = _round_step(end / 5)
     found = []
     number = 0.0
-    while number < end * 0.72:
+    while number < end * 0.6:
         css = "x start" if number == 0 else "x"
         found.append(
             f'<span class="{css}" style="left:{number / end * 100:.2f}%">{number:,g}</span>'

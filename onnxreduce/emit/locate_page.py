@@ -116,6 +116,8 @@ def _top(location: Location, model: str) -> str:
         chips.append((f"{len(location.passed_on)} passed on", "warn"))
     agree = sum(value.state == "agrees" for value in location.values)
     chips.append((f"{agree} agree", "good"))
+    if location.vanishes:
+        chips.append(("vanishes when every value is shown", "warn"))
     ways = {
         "values": "every value was looked at",
         "rewritten": "found in the rewritten model",

@@ -168,6 +168,7 @@ def plain(location: Location) -> dict[str, Any]:
     """The location as data for JSON: numbers that are not finite are text."""
     return {
         "how": location.how,
+        "vanishes": location.vanishes,
         "first": location.first.name if location.first else None,
         "born": list(location.born),
         "region": list(location.region),
