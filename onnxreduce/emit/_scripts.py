@@ -11,7 +11,7 @@ from typing import Any
 from onnxreduce.emit._python import quoted
 from onnxreduce.result import Result
 
-SHOWN = 60
+SHOWN = 40
 """Lines of a model that is not in the script which are shown as a comment."""
 
 RUNS_SIDES = ("differ", "expected fails", "actual fails", "fails", "crashes", "nan")
@@ -70,8 +70,7 @@ def write_model(path):
     return model
 
 
-# It begins with:
-#'''
+# It begins with:'''
 
 INPUTS = '''\
 def inputs():

@@ -242,10 +242,11 @@ def _inputs_table(result: Result) -> Iterator[str]:
     for name, array in result.reduced.inputs.items():
         if not isinstance(array, np.ndarray):
             continue
-        few = array.size <= VALUES
-        shown = " ".join(str(item) for item in array.reshape(-1)) if few else "in inputs.npz"
+        shown = "in `inputs.npz`"
+        if array.size <= VALUES:
+            shown = code(" ".join(str(item) for item in array.reshape(-1)), 200)
         kind = type_text(values[name]) if name in values else ""
-        rows.append([code(name), code(kind), code(list(array.shape)), code(shown, 200)])
+        rows.append([code(name), code(kind), code(list(array.shape)), shown])
     if rows:
         yield "Inputs:\n\n" + _table(["name", "declared", "shape", "values"], rows)
 

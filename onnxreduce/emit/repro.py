@@ -16,7 +16,7 @@ import onnx
 
 from onnxreduce.emit import _backends, _scripts
 from onnxreduce.emit._python import inputs_source, model_source, parts_of
-from onnxreduce.emit.escape import docstring
+from onnxreduce.emit.escape import docstring, line
 from onnxreduce.emit.text import model_text
 from onnxreduce.files import write_atomically
 from onnxreduce.result import Result
@@ -124,7 +124,7 @@ def _data(result: Result) -> list[str]:
         shown = _scripts.MODEL_TEXT.format(text=model)
     else:
         lines = model_text(case, 0).splitlines()[: _scripts.SHOWN]
-        comment = "\n".join(f"# {docstring(line, 160)}" for line in lines)
+        comment = "\n".join(f"# {line(each, 110)}" for each in lines)
         shown = f"{_scripts.MODEL_FILE}\n{comment}" if comment else _scripts.MODEL_FILE
     inputs = inputs_source(case.inputs)
     if inputs is not None:
