@@ -17,10 +17,14 @@ from onnxreduce.engine import Question
 from onnxreduce.errors import Unwritable, UsageError
 from onnxreduce.inputs import load_inputs
 from onnxreduce.modelio import load_model
+from onnxreduce.modelread import SOURCE
 from onnxreduce.result import Result, describe
 from onnxreduce.size import Size
 from onnxreduce.verdict import Verdict
 from onnxreduce.workspace import Workspace
+
+REPLACED = ("journal.jsonl", "model.onnx", "model.onnx.data", "inputs.npz", "summary.json")
+"""Files of an earlier run that would look like this one's if it were killed."""
 
 
 class History:
@@ -61,6 +65,9 @@ class History:
         """The oracle finds the original interesting: from now on there is something to tell."""
         if self._directory is None:
             return
+        if not self._begun:
+            for name in REPLACED:
+                (self._directory / name).unlink(missing_ok=True)
         self._journal = journal.Journal(self._path)
         event = "rebased" if self._changed else "resumed" if self._begun else "started"
         self._write(event, durable=True, **self._first, original=describe(original))
@@ -97,6 +104,13 @@ class History:
             calls=calls,
         )
         self.best = question.case
+
+    def furthest(self, case: Case) -> Case:
+        """The case, or what an earlier run left on the disk when a resumed one was stopped before
+        it had come as far again."""
+        if self._directory is None or self._reached is None or case.size <= self._reached:
+            return case
+        return load_case(self._directory)
 
     def finished(self, result: Result) -> None:
         """The artefacts are written."""
@@ -172,8 +186,9 @@ class History:
 
 
 def load_case(directory: Path) -> Case:
-    """What `save_case` wrote."""
+    """What `save_case` wrote. It is no input model: it may be replaced."""
     model = load_model(directory / "model.onnx")
+    model.graph.meta.pop(SOURCE)
     return Case(model, load_inputs(directory / "inputs.npz", model))
 
 

@@ -311,6 +311,7 @@ class Reduction:
     # --- the end ---
 
     def _finish(self, case: Case, stopped_by: str | None) -> Result:
+        case = self._history.furthest(case)
         confirmed = stopped_by is None and self._confirm(case)
         self._count_skips()
         sides = self._sides(case)

@@ -105,9 +105,8 @@ def _prepared(workspace: Workspace) -> Workspace:
 
 
 def _forget(workspace: Workspace) -> None:
-    """Answers and events of a run that is being replaced."""
-    assert workspace.output is not None
-    for path in (*workspace.work.glob("answers.sqlite*"), workspace.output / "journal.jsonl"):
+    """Answers of a run that is being replaced; its result stays until there is another."""
+    for path in workspace.work.glob("answers.sqlite*"):
         path.unlink(missing_ok=True)
     shutil.rmtree(workspace.base, ignore_errors=True)
 
@@ -117,7 +116,7 @@ def _tidy(workspace: Workspace) -> None:
     assert workspace.output is not None
     for folder in (workspace.candidates, workspace.recordings):
         shutil.rmtree(folder, ignore_errors=True)
-    if not any(path.name != WORK for path in workspace.output.iterdir()):
-        shutil.rmtree(workspace.work, ignore_errors=True)
-        with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # an oracle may have removed it all
+        if not any(path.name != WORK for path in workspace.output.iterdir()):
+            shutil.rmtree(workspace.work, ignore_errors=True)
             workspace.output.rmdir()

@@ -318,3 +318,23 @@ def test_help_and_lists(capsys: pytest.CaptureFixture[str]) -> None:
     assert "differs" in capsys.readouterr().out
     assert main(["backends"]) == 0
     assert "ort" in capsys.readouterr().out
+
+
+def test_force_keeps_the_old_result_until_there_is_a_new_one(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(model), "--oracle", str(oracle(tmp_path)), "--quiet"]) == 0
+    before = Path("model-reduced/summary.json").read_text()
+    never = oracle(tmp_path, "def interesting(case):\n    return False\n", "never.py")
+    assert failure(capsys, model, "--oracle", never, "--force", "--quiet")[0] == 1
+    assert Path("model-reduced/summary.json").read_text() == before
+    assert onnx.load("model-reduced/model.onnx").graph.node
+
+
+def test_a_resumed_run_never_makes_the_result_larger(model: Path, tmp_path: Path) -> None:
+    arguments = [str(model), "--oracle", str(oracle(tmp_path)), "--quiet"]
+    assert main(arguments) == 0
+    before = Path("model-reduced/model.onnx").read_bytes()
+    assert main([*arguments, "--resume", "--max-calls", "3"]) in (0, 3)
+    assert Path("model-reduced/model.onnx").read_bytes() == before
+    assert json.loads(Path("model-reduced/summary.json").read_text())["reduced"]["nodes"] == 2
