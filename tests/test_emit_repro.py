@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from emitting import case_of, differs, outputs_of, result_of, run_script, side, strided, written
 
@@ -125,6 +126,20 @@ def test_a_user_s_oracle_with_its_modules(tmp_path: Path, factor: float, status:
     helper.unlink()
     done = run_script(tmp_path / "out")
     assert done.returncode == status, done.stdout + done.stderr
+
+
+def test_what_an_oracle_imports_is_to_be_installed(tmp_path: Path) -> None:
+    oracle = tmp_path / "o.py"
+    oracle.write_text("def interesting(case):\n    return True\n")
+    packages = ("onnx_ir", "nowhere_to_be_found", "numpy", "onnxruntime", "onnxreduce", "os")
+    used = OracleUsed("o.py", "", (oracle,), packages=packages)
+    text = repro.script(result_of(strided(), oracle=used))
+    (install,) = [line for line in text.splitlines() if line.startswith("    pip install")]
+    assert f"onnxruntime=={onnxruntime.__version__}" in install
+    assert " onnxreduce" in install
+    assert "onnx-ir==" in install.replace("_", "-")
+    assert "nowhere" not in install
+    assert " os" not in install.split("onnx")[0]
 
 
 def test_an_executable(tmp_path: Path) -> None:

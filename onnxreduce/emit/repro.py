@@ -7,9 +7,9 @@ oracle is code of the user's own, a copy of it goes into ``oracle/`` and the scr
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import onnx
@@ -101,10 +101,7 @@ def _function(role: str) -> str:
 def _head(result: Result, chosen: str, requirements: list[str]) -> str:
     wanted = dict.fromkeys(["numpy", f"onnx=={onnx.__version__}", *requirements])
     if chosen == "oracle":
-        others = {"numpy", "onnx", "onnxreduce"}
-        wanted |= dict.fromkeys(p for p in result.oracle.packages if _installable(p, others))
-        if "onnxreduce" in result.oracle.packages:
-            wanted["onnxreduce"] = None
+        wanted |= dict.fromkeys(_distributions(result.oracle.packages))
     if chosen == "page":
         wanted["playwright"] = None
     bug = docstring(result.verdict.detail or result.oracle.summary or "see the oracle")
@@ -112,9 +109,18 @@ def _head(result: Result, chosen: str, requirements: list[str]) -> str:
     return _scripts.HEAD.format(bug=bug, install=install, more=_scripts.NEEDS.get(chosen, ""))
 
 
-def _installable(package: str, others: set[str]) -> bool:
-    known = package in sys.stdlib_module_names or package in others or package.startswith("_")
-    return not known and importlib.util.find_spec(package) is not None
+def _distributions(packages: tuple[str, ...]) -> list[str]:
+    """What to install for the packages that an oracle imports: pinned, since what it says may
+    depend on their versions."""
+    known = metadata.packages_distributions()
+    found = []
+    for package in packages:
+        name = known.get(package, [""])[0]
+        if package == "onnxreduce":
+            found.append(package)
+        elif name and package not in ("numpy", "onnx", *sys.stdlib_module_names):
+            found.append(f"{name}=={metadata.version(name)}")
+    return found
 
 
 def _data(result: Result) -> list[str]:
