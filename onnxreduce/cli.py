@@ -85,6 +85,7 @@ def _run(options: argparse.Namespace, model: Path, output: Path, resume: bool) -
         error=options.error,
         memory=options.memory,
         jobs=options.jobs,
+        dask=options.dask,
         max_seconds=options.max_seconds,
         max_calls=options.max_calls,
         patience=options.patience,
@@ -185,6 +186,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="ask so many questions at a time, with the same result (default: one for each core; "
         "one where the oracle has something to itself, such as a GPU)",
+    )
+    add(
+        "--dask",
+        metavar="ADDRESS",
+        help="ask on the workers of a Dask cluster, such as tcp://host:8786 (needs the extra dask)",
     )
     add(
         "--error",

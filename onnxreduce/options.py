@@ -39,6 +39,7 @@ class Options:
         memory: bytes that the oracle's process tree may hold; ``None``: no limit.
         jobs: how many questions are asked at a time; ``None``: what suits the oracle, at most the
             number of cores. Any number leads to the same result.
+        dask: address of a Dask scheduler, on whose workers the oracle runs.
         max_seconds, max_calls: budgets; the best so far is the result when one is used up.
         patience: stop when so many candidates in a row were refused.
         cuts: may values inside the model become inputs?
@@ -59,6 +60,7 @@ class Options:
     error: float | None = None
     memory: int | None = None
     jobs: int | None = None
+    dask: str | None = None
     max_seconds: float | None = None
     max_calls: int | None = None
     patience: int | None = None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -29,7 +30,7 @@ from onnxreduce.oracle.executor import Panel
 from onnxreduce.oracle.function import FunctionSource, Judged
 from onnxreduce.oracle.judge import Judge
 from onnxreduce.oracle.loading import OracleSource, find_oracle
-from onnxreduce.oracle.runners import identity_of
+from onnxreduce.oracle.runners import Runner, identity_of
 from onnxreduce.progress import Listener, Silent
 from onnxreduce.result import Result
 from onnxreduce.schedule import stages
@@ -148,7 +149,8 @@ class Reduction:
             ReduceError: see `reduce`.
         """
         with ExitStack() as stack:
-            runner = self._source.open()
+            open_runner, jobs = self._runners(stack)
+            runner = open_runner(self._source)
             stack.callback(runner.close)
             identity = identity_of(runner)
             self._used = oracle_used(self._source, identity)
@@ -170,8 +172,8 @@ class Reduction:
             self._verdict = self._judge.original(first)
             held = self._source.holding(self._judge.hold(first))
             self._history.begin(self.original)
-            panel = stack.enter_context(Panel(self._judge, held.open, self._jobs))
-            self._desk = Desk(self._trusted, panel, self._candidates, self._jobs)
+            panel = stack.enter_context(Panel(self._judge, partial(open_runner, held), jobs))
+            self._desk = Desk(self._trusted, panel, self._candidates, jobs)
             stack.enter_context(self._desk)
             engine = Engine(first, self, self._look_ahead)
             stopped_by = self._drive(engine)
@@ -180,9 +182,17 @@ class Reduction:
             except (OSError, Unwritable) as error:
                 raise self._unwritable(error) from error
 
-    @property
-    def _jobs(self) -> int:
-        return self._options.jobs or self._source.jobs
+    def _runners(self, stack: ExitStack) -> tuple[Callable[[Any], Runner], int]:
+        """What opens a runner of an oracle, and how many there should be."""
+        options = self._options
+        if options.dask is None:
+            return lambda source: source.open(), options.jobs or self._source.jobs
+        if not isinstance(self._source, OracleSource):
+            raise UsageError("a function of this process cannot be asked on a cluster: give a file")
+        from onnxreduce.oracle.cluster import Cluster, RemoteRunner
+
+        cluster = stack.enter_context(Cluster(options.dask))
+        return partial(RemoteRunner, cluster), options.jobs or cluster.jobs
 
     def _look_ahead(self, walk: Walk, recorded: Recorder) -> Speculation:
         self._ahead = Speculation(walk, recorded, self._desk, self._room)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -102,3 +103,52 @@ def test_jobs_take_the_same_steps(model: str, kinds: str, oracle: Path, tmp_path
     ]
     assert runs[0][1]
     assert runs[0] == runs[1] == runs[2]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """The address of a scheduler with two workers, processes of their own."""
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as local:
+        yield local.scheduler_address
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "kinds"), [("convolutions", "Conv,Add"), ("line", "Tanh,Neg")])
+def test_cluster_takes_the_same_steps(
+    model: str, kinds: str, cluster: str, oracle: Path, tmp_path: Path
+) -> None:
+    settings = ("--set", f"kinds={kinds}")
+    here = run(tmp_path, model, oracle, *settings, "--jobs", "1")
+    assert run(tmp_path, model, oracle, *settings, "--dask", cluster) == here
+
+
+@pytest.mark.slow
+def test_cluster_gets_each_tensor_once(cluster: str, tmp_path: Path) -> None:
+    from onnxreduce.oracle.cluster import Cluster, _split
+
+    b = Builder()
+    x = b.op("MatMul", "x", b.normal(64, 64))
+    model = b.model([value("x", [1, 64])], [value(x, [1, 64])])
+    paths = [tmp_path / "one.onnx", tmp_path / "two.onnx"]
+    for number, path in enumerate(paths):
+        model.producer_name = str(number)
+        onnx.save(model, path)
+    with Cluster(cluster) as connection:
+        first, second = (connection.tensor(_split(path)[2][0]) for path in paths)
+    assert first is second
+    assert [len(_split(path)[0]) < 1000 for path in paths] == [True, True]
+
+
+@pytest.mark.slow
+def test_cluster_that_is_not_there(
+    oracle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("distributed")
+    onnx.save(parallel_branches(), tmp_path / "model.onnx")
+    arguments = [str(tmp_path / "model.onnx"), "--oracle", str(oracle), "--set", "kinds=Relu"]
+    output = ["--output", str(tmp_path / "out"), "--quiet"]
+    assert main([*arguments, *output, "--dask", "tcp://127.0.0.1:9"]) == 2
+    assert "no scheduler answers" in capsys.readouterr().err
