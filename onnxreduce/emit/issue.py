@@ -34,6 +34,9 @@ FILE = "ISSUE.md"
 SHORT_TEXT = 6_000
 """Letters of model text that an issue still shows."""
 
+SENTENCE = 120
+"""Letters of a detail that are a sentence; longer ones get a block of their own."""
+
 VALUES = 12
 """Elements of a tensor that a table shows."""
 
@@ -111,6 +114,8 @@ def title(result: Result, web: bool) -> str:
     by_role = {side.role: side for side in result.sides}
     if {"expected", "actual"} <= by_role.keys():
         what += f": {_versus(by_role['actual'], by_role['expected'])}"
+    elif result.oracle.name in ("fails", "crashes") and "backend" in by_role:
+        what += f": {by_role['backend'].spec} {result.oracle.name}"
     else:
         what += f": {result.oracle.summary or result.verdict.detail or 'wrong behaviour'}"
     return f"{'[Web] ' if web else ''}{markdown(what, 160)}".rstrip(".")
@@ -128,9 +133,14 @@ def _versus(actual: Side, expected: Side) -> str:
 def _description(result: Result) -> str:
     before, after = describe(result.original), describe(result.reduced)
     detail = result.verdict.detail or result.oracle.summary
+    detail = detail or "The model below shows a bug."
+    if len(detail) > SENTENCE:  # most likely what a runtime says; a side has all of it
+        whole = next((side.error for side in result.sides if side.error), detail)
+        said = f"{fenced(line(whole, 2_000))}\n\n"
+    else:
+        said = f"{_sentence(markdown(detail, SENTENCE))} "
     parts = [
-        f"{_sentence(markdown(detail or 'The model below shows a bug.', 300))} The model below is "
-        f"what is left of one of {before['nodes']:,} nodes: "
+        f"{said}The model below is what is left of one of {before['nodes']:,} nodes: "
         f"{_count(after['nodes'], 'node')}, {_count(after['elements'], 'number')} in weights and "
         f"inputs{_state(result)}."
     ]
@@ -229,7 +239,7 @@ def _sides_table(sides: tuple[Side, ...]) -> Iterator[str]:
             side.role,
             code(side.spec, 120),
             markdown(side.version or "unknown", 120),
-            markdown(f"fails: {side.error}", 200) if side.error else "runs",
+            markdown(f"fails: {side.error}", 80) if side.error else "runs",
         ]
         for side in sides
     ]
