@@ -195,6 +195,9 @@ def _answer(request: memoryview) -> bytes:
 
 def _report(error: BaseException) -> Dict[str, str]:  # noqa: UP006
     kind = type(error)
+    # An error that is written for people says all in its one line.
+    if any(f"{c.__module__}.{c.__name__}" == "onnxreduce.errors.ReduceError" for c in kind.__mro__):
+        return {"type": kind.__qualname__, "message": str(error), "traceback": ""}
     module = "" if kind.__module__ in ("builtins", "__main__") else kind.__module__ + "."
     shown = _user_frames(error.__traceback__)
     text = "".join(traceback.format_exception(kind, error, shown))

@@ -185,6 +185,16 @@ def test_exception_shows_the_oracle_only(opened, question) -> None:
     assert ask(opened("def interesting(case): return True\n"), question)
 
 
+def test_an_error_for_people_is_one_line(opened, question) -> None:
+    runner = opened(
+        "from onnxreduce.backends import open_backend\n"
+        "def interesting(case):\n    print('a remark')\n    open_backend('no_such')\n"
+    )
+    text = explain(failure(runner, question))
+    assert text.startswith("the oracle raised UsageError: no backend 'no_such'")
+    assert "\n" not in text
+
+
 def test_oracle_that_does_not_load(opened, question) -> None:
     runner = opened("import no_such_module_at_all\ndef interesting(case): return True\n")
     assert "no_such_module_at_all" in reason(failure(runner, question))

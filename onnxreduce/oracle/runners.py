@@ -219,8 +219,8 @@ def identity_of(runner: Runner) -> str:
 
 
 def explain(error: WorkerError) -> str:
-    """One line, then (if there is one) the traceback or the end of what was printed."""
-    evidence = error.traceback or error.tail.rstrip()
+    """One line, then the traceback or, of a process that died, the end of what it printed."""
+    evidence = error.traceback if error.kind == "exception" else error.tail.rstrip()
     return f"{reason(error)}\n{evidence}".rstrip()
 
 
