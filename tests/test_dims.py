@@ -136,6 +136,13 @@ def test_random_sizes_are_valid(network: Case) -> None:
     assert assert_valid(network, analysis, 25, seed=1) > 8
 
 
+def test_random_sizes_are_valid_where_only_sizes_agree(network: Case) -> None:
+    analysis = analyse(network, loose=True)
+    assert not analysis.unruly
+    if analysis.space.distributed:
+        assert assert_valid(network, analysis, 25, seed=4) > 8
+
+
 def test_nothing_assigned_changes_nothing(network: Case) -> None:
     analysis = analyse(network)
     same = emit(analysis, analysis.plan({}))
@@ -418,6 +425,8 @@ def test_light_networks(name: str, elements: int) -> None:
     assert analysis.elements(plan) <= elements
     outputs(emit(analysis, plan))
     assert assert_valid(case, analysis, 25, seed=2) > 12
+    if analysis.space.distributed:
+        assert assert_valid(case, analyse(case, loose=True), 25, seed=6) > 12
 
 
 @pytest.mark.slow

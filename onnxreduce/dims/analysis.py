@@ -73,7 +73,8 @@ class Analysis:
     """The state that rules write to; see `Site` for what they may say."""
 
     case: Case
-    space: Space = field(default_factory=Space)
+    loose: bool = False
+    """See `Space`."""
     system: System = field(default_factory=System)
     axes: dict[str, AxisTuple | None] = field(default_factory=dict)
     vectors: dict[str, Vector] = field(default_factory=dict)
@@ -87,6 +88,7 @@ class Analysis:
     """Nodes whose axes are frozen, and why."""
 
     def __post_init__(self) -> None:
+        self.space = Space(self.loose)
         self.roots: dict[str, Root] = find_roots(self.case)
         self.expected = expected(self.case)
         named: dict[str, Expr] = {}
@@ -390,12 +392,12 @@ def planned(analysis: Analysis, plan: Plan) -> Expected:
     return Expected(shapes, analysis.vectors, plan.size)
 
 
-_analyses: weakref.WeakKeyDictionary[Case, Analysis] = weakref.WeakKeyDictionary()
+_analyses: weakref.WeakKeyDictionary[Case, dict[bool, Analysis]] = weakref.WeakKeyDictionary()
 
 
-def analyse(case: Case) -> Analysis:
+def analyse(case: Case, loose: bool = False) -> Analysis:
     """The axes of a case; made once for a case."""
-    known = _analyses.get(case)
-    if known is None:
-        known = _analyses[case] = Analysis(case)
-    return known
+    known = _analyses.setdefault(case, {})
+    if loose not in known:
+        known[loose] = Analysis(case, loose)
+    return known[loose]

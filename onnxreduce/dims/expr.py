@@ -138,11 +138,19 @@ class Same:
 
 
 class Space:
-    """The symbols of one analysis, and the size constraints between them."""
+    """The symbols of one analysis, and the size constraints between them.
 
-    def __init__(self) -> None:
+    Attributes:
+        loose: where a product meets a sum, only their sizes stay equal. What is kept of one is then
+            not what is kept of the other, but numbers of groups need not add up.
+        distributed: a product has met a sum, so `loose` makes a difference.
+    """
+
+    def __init__(self, loose: bool = False) -> None:
         self.count = 0
         self.constraints: list[Same] = []
+        self.loose = loose
+        self.distributed = False
 
     def fresh(self, size: int, rigid: bool = False) -> Expr:
         """A new symbol; `UNIT` for size one. An empty axis stays empty."""
@@ -256,7 +264,8 @@ class Space:
     def _distribute(self, whole: Prod, segments: Sum) -> None:
         """``f*rest = s1 + s2``: split the first factor when every segment is divisible."""
         rest = product(whole.parts[1:])
-        if any(part.size % rest.size for part in segments.parts):
+        self.distributed = True
+        if self.loose or any(part.size % rest.size for part in segments.parts):
             self.tie(whole, segments)
             return
         parts = [self.fresh(part.size // rest.size) for part in segments.parts]

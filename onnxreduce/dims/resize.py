@@ -32,15 +32,20 @@ class Change:
 
 @dataclass(frozen=True)
 class Resize:
-    """Give classes of axes new sizes; everything that depends on them follows."""
+    """Give classes of axes new sizes; everything that depends on them follows.
+
+    Attributes:
+        loose: where groups meet concatenations only sizes stay consistent, see `Space`.
+    """
 
     changes: tuple[Change, ...]
+    loose: bool = False
 
     def apply(self, case: Case) -> Case:
         """Raises:
         Conflict: a class is gone, or no consistent sizes exist.
         """
-        analysis = analyse(case)
+        analysis = analyse(case, self.loose)
         plan, chosen = self.plan(analysis)
         if not plan.changed() and not chosen:
             raise Conflict("no size changes")

@@ -54,8 +54,14 @@ def edits(case: Case) -> Proposals:
         strategy = descend
         if not again:
             again = yield from search.indices()
+        if not again and not search.loose and search.loosen():
+            again = yield from search.everything(_any)
         if not again:
             return
+
+
+def _any(entry: AxisClass) -> bool:
+    return True
 
 
 def _plain(entry: AxisClass) -> bool:
@@ -72,10 +78,21 @@ class _Search:
     def __init__(self, case: Case) -> None:
         self.case = case
         self.refused: set[Outcome] = set()
+        self.loose = False
 
     @property
     def analysis(self) -> Analysis:
-        return analyse(self.case)
+        return analyse(self.case, self.loose)
+
+    def resize(self, changes: Iterable[Change]) -> Resize:
+        return Resize(tuple(changes), self.loose)
+
+    def loosen(self) -> bool:
+        """A bug that needs a size: a number of groups that must add up over a concatenation would
+        stand in the way of exact sizes. Whether that makes a difference."""
+        self.loose = self.analysis.space.distributed
+        self.refused.clear()
+        return self.loose
 
     def classes(self) -> list[AxisClass]:
         return list(self.analysis.classes.values())
@@ -121,21 +138,27 @@ class _Search:
             return False
         if (yield from self.to_least(anchors)):
             return True
+        if not self.loose and self.loosen():
+            return (yield from self.everything(which))
         return (yield from self._halves(anchors))
 
     def _halves(self, anchors: Sequence[Anchor]) -> Step:
-        """`anchors` together were refused: shrink what can be shrunk of either half."""
+        """`anchors` together were refused: shrink what can be shrunk of either half.
+
+        Small ones first: what a bug counts is often a product (groups times channels), and a
+        large factor alone can come to any number below it.
+        """
         if len(anchors) < 2:
             return False
-        left, right = anchors[: len(anchors) // 2], anchors[len(anchors) // 2 :]
-        some = yield from self.to_least(left)
-        if some:  # then the fault lies with the right half
-            yield from self._halves(right)
+        large, small = anchors[: len(anchors) // 2], anchors[len(anchors) // 2 :]
+        some = yield from self.to_least(small)
+        if some:  # then the fault lies with the other half
+            yield from self._halves(large)
             return True
-        some = yield from self._halves(left)
-        if (yield from self.to_least(right)):
+        some = yield from self._halves(small)
+        if (yield from self.to_least(large)):
             return True
-        return (yield from self._halves(right)) or some
+        return (yield from self._halves(large)) or some
 
     def to_least(self, anchors: Iterable[Anchor]) -> Step:
         edit = self._least_edit(anchors)
@@ -155,7 +178,7 @@ class _Search:
         if not self._feasible(sizes):
             sizes = self._greedy(present, sizes)
         changes = tuple(Change(anchor, size, soft=True) for anchor, size in sizes.items())
-        return Resize(changes) if changes else None
+        return self.resize(changes) if changes else None
 
     def _greedy(self, present: Sequence[AxisClass], sizes: dict[Anchor, int]) -> dict[Anchor, int]:
         chosen: dict[Anchor, int] = {}
@@ -166,7 +189,7 @@ class _Search:
         return chosen
 
     def _feasible(self, sizes: dict[Anchor, int]) -> bool:
-        edit = Resize(tuple(Change(anchor, size, soft=True) for anchor, size in sizes.items()))
+        edit = self.resize(Change(anchor, size, soft=True) for anchor, size in sizes.items())
         try:
             edit.plan(self.analysis)
         except Conflict:
@@ -215,7 +238,7 @@ class _Search:
             while True:
                 target = self._next_possible(entry, size, min(s for s, ok in asked.items() if ok))
                 if target not in asked:
-                    edit = Resize((Change(entry.anchor, target),))
+                    edit = self.resize([Change(entry.anchor, target)])
                     asked[target] = yield from self.ask(edit)
                     if asked[target]:
                         some = True
@@ -270,7 +293,7 @@ class _Search:
             split = factors(target, [entry.size for entry in group])
             if split is None:
                 continue
-            edit = Resize(tuple(Change(e.anchor, new) for e, new in zip(group, split, strict=True)))
+            edit = self.resize(Change(e.anchor, new) for e, new in zip(group, split, strict=True))
             if self._outcome(edit) is not None:
                 return target, edit
         return known, None
@@ -300,10 +323,8 @@ class _Search:
         try:
             size = next(sizes)
             while True:
-                edit = Resize(
-                    tuple(
-                        Change(entry.anchor, max(1, entry.size * size // least)) for entry in group
-                    )
+                edit = self.resize(
+                    Change(entry.anchor, max(1, entry.size * size // least)) for entry in group
                 )
                 works = yield from self.ask(edit)
                 some = some or works
@@ -359,7 +380,7 @@ class _Search:
         return 1 if entry is None else entry.size
 
     def _keep(self, anchor: Anchor, kept: Sequence[int]) -> Step:
-        return (yield from self.ask(Resize((Change(anchor, len(kept), tuple(kept)),))))
+        return (yield from self.ask(self.resize([Change(anchor, len(kept), tuple(kept))])))
 
 
 def _probes(size: int) -> list[list[int]]:
