@@ -10,12 +10,14 @@ Least sizes are properties of the bug, so a result with a 65 in it means that 64
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from math import prod as multiply
 
 from onnxreduce.case import Case
 from onnxreduce.dims import Analysis, AxisClass, Change, Resize, analyse
 from onnxreduce.dims.analysis import Anchor
-from onnxreduce.dims.factors import factors
+from onnxreduce.dims.factors import Band, between, exactly, highest, lowest, middle
 from onnxreduce.dims.sizes import PARITY, STRIDED, Sizes, descend, smallest
 from onnxreduce.dims.solve import Plan
 from onnxreduce.edits import Conflict, Proposals
@@ -70,6 +72,15 @@ def _plain(entry: AxisClass) -> bool:
 
 def _kernel(entry: AxisClass) -> bool:
     return entry.kernel
+
+
+@dataclass
+class _Span:
+    """Classes whose product is looked for between one that is refused and one that works."""
+
+    group: list[AxisClass]
+    low: int
+    high: int
 
 
 class _Search:
@@ -269,34 +280,43 @@ class _Search:
         return some
 
     def _product(self, group: Sequence[AxisClass]) -> Step:
+        """The smallest product of some classes that works.
+
+        Thresholds are round numbers more often than not, so powers of two come first, each with
+        its neighbour; what is left between a refused and an accepted product is halved.
+        """
         caps = [entry.size for entry in group]
         whole = multiply(caps)
-        some, known = False, whole
-        sizes = smallest(max(whole // cap for cap in caps) + 1, whole)
-        try:
-            size = next(sizes)
-            while True:
-                target, edit = self._next_product(group, size, known)
-                works = target == known or (edit is not None and (yield from self.ask(edit)))
-                if works and target < known:
-                    some, known = True, target
-                    group = [entry for e in group if (entry := self._entry(e.anchor)) is not None]
-                size = sizes.send(works)
-        except StopIteration:
-            return some
+        # Without one of the classes it was refused.
+        span = _Span(list(group), low=max(whole // cap for cap in caps), high=whole)
+        power = 1 << span.low.bit_length()
+        while power < span.high:
+            works = yield from self._within(span, exactly(power))
+            if works:
+                yield from self._within(span, highest)
+                break
+            if works is False:
+                yield from self._within(span, lowest)
+            power *= 2
+        while (yield from self._within(span, middle)) is not None:
+            pass
+        return span.high < whole
 
-    def _next_product(
-        self, group: Sequence[AxisClass], size: int, known: int
-    ) -> tuple[int, Resize | None]:
-        """The next product that has factors which make a plan."""
-        for target in range(size, min(known, size + LOOK_AHEAD)):
-            split = factors(target, [entry.size for entry in group])
-            if split is None:
+    def _within(self, span: _Span, band: Band) -> Generator[Resize, Case | None, bool | None]:
+        """Ask about one product; ``None``: none in this band makes a plan."""
+        caps = [entry.size for entry in span.group]
+        for split in islice(between(span.low, span.high, caps, band), LOOK_AHEAD):
+            pairs = zip(span.group, split, strict=True)
+            edit = self.resize(Change(entry.anchor, size) for entry, size in pairs)
+            if self._outcome(edit) is None:
                 continue
-            edit = self.resize(Change(e.anchor, new) for e, new in zip(group, split, strict=True))
-            if self._outcome(edit) is not None:
-                return target, edit
-        return known, None
+            if not (yield from self.ask(edit)):
+                span.low = multiply(split)
+                return False
+            span.high = multiply(split)
+            span.group = [e for old in span.group if (e := self._entry(old.anchor)) is not None]
+            return True
+        return None
 
     # --- classes that the bug ties ---------------------------------------------------------------
 
