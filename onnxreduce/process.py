@@ -41,6 +41,11 @@ _CHILD = Path(__file__).with_name("_child.py")
 _PICKLE_PROTOCOL = 4  # the child may be an older Python
 
 
+MESSAGE = b"onnxreduce: "
+"""What begins a line that a worker prints for the person at the terminal."""
+LONGEST_MESSAGE = 4096
+
+
 class WorkerError(Exception):
     """A call that gave no result.
 
@@ -317,6 +322,7 @@ class _Child:
         self._poller.register(self.channel, select.POLLIN)
         self._poller.register(self._output, select.POLLIN)
         self._output_open = True
+        self._line = b""
         self._watch = _Watch(self.process.pid)
         path = [os.path.abspath(entry) for entry in sys.path] if python == sys.executable else None  # noqa: PTH100
         with contextlib.suppress(OSError):  # dead already: the first call will tell
@@ -373,6 +379,15 @@ class _Child:
                 return
             tail += data
             del tail[:-TAIL_BYTES]
+            self._pass_on(data)
+
+    def _pass_on(self, data: bytes) -> None:
+        """Show the lines that are for the person at the terminal."""
+        *lines, rest = (self._line + data).split(b"\n")
+        self._line = rest[:LONGEST_MESSAGE]
+        for line in lines:
+            if line.startswith(MESSAGE):
+                print(line.decode(errors="replace"), file=sys.stderr, flush=True)
 
     def status(self) -> int:
         """How the child ended; killed if it has not (it closed its channel only)."""

@@ -4,6 +4,7 @@ for the bug."""
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cached_property
@@ -329,6 +330,44 @@ def test_slower_wants_a_ratio_that_holds(tmp_path: Path) -> None:
     assert ask("slower", other, **sides).outcome is Outcome.BORING
     case.inputs = {"x": np.zeros(20, np.float32)}
     assert ask("slower", case, **sides, **held).outcome is Outcome.BORING
+
+
+def test_slower_leaves_a_margin_while_it_reduces(tmp_path: Path) -> None:
+    (tmp_path / "sleep.py").write_text(
+        "import time\ndef run(model_path, inputs, s=0.01):\n    time.sleep(s)\n    return {}\n"
+    )
+    case = Candidate(tmp_path / "m.onnx", "(float[1] x) => (float[1] y) { y = Neg(x) }", x=0)
+    fast = f"plugin:{tmp_path / 'sleep.py'}"
+    sides = {"slow": f"{fast},s=0.022", "fast": fast, "ratio": 1.9, "pairs": 4, "runs": 1}
+    module = oracle("slower")
+    answers = [bool(module.interesting(case, **sides)) for _ in range(3)]
+    assert answers == [True, True, False]
+    module.teardown()
+
+
+@pytest.mark.slow
+def test_slower_ends_at_the_slow_operator(tmp_path: Path) -> None:
+    """The ratio still holds at the end, in a fresh process."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    text = """(float[N] x) => (float[N] y) <float[1] k = {0.5}> {
+      a = Mul(x, k) b = Relu(a) c = Tanh(b) d = Exp(c) e = Sub(d, a) f = Sigmoid(e)
+      h = Add(f, b) y = Neg(h) }"""
+    random = np.random.default_rng(0)
+    x = random.normal(size=400).astype(np.float32)
+    Candidate(tmp_path / "m.onnx", text, x=x)
+    np.savez(tmp_path / "inputs.npz", x=x)
+    fast = f"plugin:{tmp_path / 'slow.py'}"
+    settings = {"slow": f"{fast},seconds=5e-5", "fast": fast, "pairs": "6", "runs": "1"}
+    command = [sys.executable, "-m", "onnxreduce", tmp_path / "m.onnx", "--oracle", "slower"]
+    command += ["--inputs", tmp_path / "inputs.npz", "--output", tmp_path / "out"]
+    for key, value in settings.items():
+        command += ["--set", f"{key}={value}"]
+    root = Path(onnxreduce.__file__).parents[1]
+    ran = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "confirmed in a fresh process" in ran.stderr
+    (node,) = onnx.load(tmp_path / "out" / "model.onnx").graph.node
+    assert node.op_type == "Exp"
 
 
 def test_slower_is_not_fooled_by_a_disturbance(tmp_path: Path) -> None:

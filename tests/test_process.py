@@ -369,3 +369,11 @@ def test_no_module_of_the_package_hides_a_standard_one() -> None:
     """The child script is run by path: its folder is first on its `sys.path` for a moment."""
     names = {path.stem for path in Path(onnxreduce.__file__).parent.iterdir()}
     assert not names & set(sys.stdlib_module_names)
+
+
+def test_a_message_for_the_person_is_passed_on_at_once(capsys) -> None:
+    text = "print('onnxreduce: open', 'this'); print('a secret'); print('onnxreduce: half', end='')"
+    with Worker() as worker:
+        worker.call("builtins:exec", text)
+        assert capsys.readouterr().err == "onnxreduce: open this\n"
+        assert "a secret" in worker.output

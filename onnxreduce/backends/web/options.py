@@ -61,7 +61,7 @@ KNOWN: Mapping[str, Option] = {
     "agent": Option("wait for a browser that is opened by hand", "false", FLAG),
     "listen": Option("address of the local server", "127.0.0.1"),
     "port": Option("its port (default: any that is free)", "0"),
-    "wait": Option("seconds to wait for a browser to open the agent's URL", "600"),
+    "wait": Option("seconds to wait for a browser to open the agent's URL", "240"),
 }
 
 
