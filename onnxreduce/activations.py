@@ -22,7 +22,7 @@ from onnxreduce.case import Case, InputValue
 from onnxreduce.graph import index
 from onnxreduce.process import WorkerError
 from onnxreduce.recorder import Entry
-from onnxreduce.shapes import ValueType, bind, inferred
+from onnxreduce.shapes import ValueType, bind, inferred, is_size, symbol
 from onnxreduce.tensors import Array
 
 UNKNOWN_DIM = 2
@@ -124,7 +124,7 @@ class MadeUp:
         if known is None or known.shape is None or not isinstance(known.type, ir.TensorType):
             return None
         dims = [
-            dim if isinstance(dim, int) else self._sizes.get(dim.value or "", UNKNOWN_DIM)
+            dim if is_size(dim) else self._sizes.get(symbol(dim), UNKNOWN_DIM)
             for dim in known.shape
         ]
         seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])

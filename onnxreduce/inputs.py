@@ -20,6 +20,7 @@ from onnxreduce.errors import UsageError
 from onnxreduce.files import replacing, write_atomically
 from onnxreduce.modelcheck import check_tensor
 from onnxreduce.npz import read_npz, write_npz
+from onnxreduce.shapes import is_size, symbol
 from onnxreduce.tensors import Array
 
 DATA_SET = "test_data_set_0"
@@ -330,7 +331,7 @@ def _mismatch(value: ir.Value, array: Array) -> str | None:
         return "rank"
     pairs = zip(value.shape, array.shape, strict=True)
     for axis, (declared, given) in enumerate(pairs):
-        if isinstance(declared, int) and declared != given:
+        if is_size(declared) and declared != given:
             return f"size of axis {axis}"
     return None
 
@@ -341,7 +342,7 @@ def _declaration(value: ir.Value) -> str:
     if dtype not in (None, ir.DataType.STRING, ir.DataType.UNDEFINED):
         name = np.dtype(dtype.numpy()).name
     if value.shape is not None:
-        dims = (d if isinstance(d, int) else d.value or "?" for d in value.shape)
+        dims = (d if is_size(d) else symbol(d) or "?" for d in value.shape)
         name += f"[{','.join(map(str, dims))}]"
     if _is_sequence(value.type):
         name = f"sequence of {name}"
@@ -399,7 +400,7 @@ def make_inputs(
     for value in declared_inputs(model):
         name = value.name or ""
         shape = [
-            dim if isinstance(dim, int) else sizes.get(dim.value or "", OTHER if axis else 1)
+            dim if is_size(dim) else sizes.get(symbol(dim), OTHER if axis else 1)
             for axis, dim in enumerate(value.shape if value.shape is not None else [1])
         ]
         if np.prod(shape, dtype=float) > MOST:

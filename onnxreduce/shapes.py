@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import onnx
 import onnx.shape_inference
@@ -31,6 +31,16 @@ def inferred(model: ir.Model) -> Mapping[str, ValueType]:
     if known is None:
         known = _inferred[model] = {**_declared(model), **_infer(model)}
     return known
+
+
+def is_size(dim: int | ir.SymbolicDim | None) -> TypeGuard[int]:
+    """Whether a declared dim says a size. Some exporters write -1 where they know none."""
+    return isinstance(dim, int) and dim >= 0
+
+
+def symbol(dim: int | ir.SymbolicDim) -> str:
+    """The name of a dim; empty when it has none."""
+    return "" if isinstance(dim, int) else dim.value or ""
 
 
 def agrees(shape: ir.Shape | None, sizes: tuple[int, ...], bindings: Mapping[str, int]) -> bool:

@@ -62,6 +62,20 @@ def test_made_inputs_fit_the_signature() -> None:
     assert bind_dims(model, {"W": 4}) == {"batch": 1, "H": 8, "W": 4}
 
 
+def test_negative_dims_are_unknown() -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[7,3] x) => (float[7,3] y) {y = Relu(x)}'
+    )
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
+    model = ir.from_proto(proto)
+    (made,) = make_inputs(model).values()
+    assert isinstance(made, np.ndarray)
+    assert made.shape == (1, 3)
+    check_inputs(model, {"x": np.zeros((2, 3), np.float32)})
+    with pytest.raises(UsageError, match=re.escape("declared float32[?,3], given float32[2,4]")):
+        check_inputs(model, {"x": np.zeros((2, 4), np.float32)})
+
+
 def test_made_inputs_follow_the_seed_and_the_name_alone() -> None:
     both = simple("float[N,3] x, float[N,3] z")
     made = make_inputs(both, seed=1)
