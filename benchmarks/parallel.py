@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,8 @@ from pathlib import Path
 
 import onnx
 from onnx import helper
+
+UNARY = ["Tanh", "Abs", "Neg", "Exp", "Sigmoid", "Softplus", "Sin", "Cos", "Atan", "Erf", "Elu"]
 
 ORACLE = """
 import time
@@ -52,14 +55,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.2)
     parser.add_argument("--jobs", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--model", type=Path)
-    parser.add_argument("--kinds", default="Tanh,Abs,Neg,Exp")
+    parser.add_argument("--kinds", help="operators that the bug needs (of --model)")
+    parser.add_argument("--culprits", type=int, default=4, help="how many, in a chain of 120")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model = options.model or folder / "line.onnx"
         if options.model is None:
-            culprits = {11: "Tanh", 40: "Abs", 83: "Neg", 97: "Exp"}
-            onnx.save(line(120, culprits), model)
+            kinds = UNARY[: options.culprits]
+            options.kinds = ",".join(kinds)
+            places = random.Random(1).sample(range(120), len(kinds))
+            onnx.save(line(120, dict(zip(places, kinds, strict=True))), model)
         rows = [run(folder, model, jobs, options) for jobs in options.jobs]
     print(f"{'jobs':>4} {'wall s':>8} {'calls':>6} {'faster':>7} {'outside':>8}  result")
     for jobs, wall, outside, summary in rows:

@@ -101,7 +101,13 @@ class Case:
         return Case(model, inputs, self.recording)
 
     def with_recording(self, recording: Recording | None) -> Case:
-        return replace(self, recording=recording)
+        other = replace(self, recording=recording)
+        # Size, digest and skeleton do not depend on it, and cost milliseconds for each 100 MB.
+        known = ("size", "digest", "_parts")
+        other.__dict__.update(
+            {name: self.__dict__[name] for name in known if name in self.__dict__}
+        )
+        return other
 
 
 def declared_inputs(model: ir.Model) -> list[ir.Value]:

@@ -36,7 +36,7 @@ from onnxreduce.result import Result
 from onnxreduce.schedule import stages
 from onnxreduce.scrub import Scrub, Scrubbed
 from onnxreduce.sides import Side, backend_specs, measure
-from onnxreduce.speculate import Overdue, Speculation, Spent, ask_alone
+from onnxreduce.speculate import SPARE, Overdue, Speculation, Spent, ask_alone
 from onnxreduce.start import Start, control, first_case, other_sizes
 from onnxreduce.trusted import Trusted
 from onnxreduce.used import oracle_used
@@ -172,7 +172,8 @@ class Reduction:
             self._verdict = self._judge.original(first)
             held = self._source.holding(self._judge.hold(first))
             self._history.begin(self.original)
-            panel = stack.enter_context(Panel(self._judge, partial(open_runner, held), jobs))
+            most = jobs + SPARE if jobs > 1 else 1
+            panel = stack.enter_context(Panel(self._judge, partial(open_runner, held), most))
             self._desk = Desk(self._trusted, panel, self._candidates, jobs)
             stack.enter_context(self._desk)
             engine = Engine(first, self, self._look_ahead)

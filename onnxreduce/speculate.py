@@ -34,6 +34,9 @@ GRACE = 1.5
 """Seconds that an oracle may go on with a question that will not be asked: about what a fresh
 process needs to get warm, so killing sooner costs more than it saves."""
 
+SPARE = 1
+"""So many questions that will not be asked any more may run besides the jobs."""
+
 MEMORY = 0.95
 """How much of what was learned about a pass is left after each of its questions."""
 
@@ -275,7 +278,7 @@ class Speculation:
         elif ask and node.valid and node.answer is None and (root or self._is_idle()):
             if self._is_asked(case) or not self._has_room():
                 return True
-            if root and len(self._asked) >= self._desk.jobs:
+            if root and not self._is_idle():
                 self._make_room()
             node.began = time.monotonic()
             node.answer = self._desk.ask(case)
@@ -289,7 +292,9 @@ class Speculation:
         return any(each and each.question.case.digest == case.digest for each in busy)
 
     def _is_idle(self) -> bool:
-        return len(self._asked) < self._desk.jobs
+        """Losers do not count while they last: for the moment they have one process too many."""
+        losers = sum(node.dropped for node in self._asked)
+        return len(self._asked) - min(losers, SPARE) < self._desk.jobs
 
     def _has_room(self) -> bool:
         """Does the budget allow another question? What is under way may still be given up."""

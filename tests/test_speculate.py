@@ -20,7 +20,7 @@ from onnxreduce.case import Case
 from onnxreduce.edits import Proposals
 from onnxreduce.engine import Engine, Question, Straight
 from onnxreduce.schedule import Fewer, Stage
-from onnxreduce.speculate import Overdue, Speculation, ask_alone
+from onnxreduce.speculate import SPARE, Overdue, Speculation, ask_alone
 from onnxreduce.surgery import DeleteNodes, KeepNodes
 from onnxreduce.verdict import Outcome, Verdict
 from onnxreduce.walk import Walk
@@ -107,7 +107,7 @@ class FakeDesk:
         self._oracle = oracle
         self._lock = threading.Lock()
         self._rng = random.Random(oracle.salt)
-        self._checks, self._asks = ThreadPoolExecutor(jobs), ThreadPoolExecutor(jobs)
+        self._checks, self._asks = ThreadPoolExecutor(jobs), ThreadPoolExecutor(jobs + SPARE)
 
     def check(self, case: Case) -> Future[str | None]:
         return self._checks.submit(self._check, case)
@@ -216,13 +216,13 @@ def test_any_number_of_jobs_takes_the_same_way(
     ahead = reduce(oracle, length, jobs, broken, records)
     assert ahead.log == straight.log
     assert ahead.recordings == straight.recordings  # none was made in vain
-    assert ahead.desk.most <= jobs
+    assert ahead.desk.most <= jobs + SPARE
     assert not ahead.desk.held
 
 
 def test_several_are_asked_at_a_time() -> None:
     run = reduce(Oracle(1, 0.1), 12, 3, broken=False, records=False)
-    assert run.desk.most == 3
+    assert run.desk.most >= 3
 
 
 def test_pass_that_does_not_repeat_itself_is_left_out() -> None:
