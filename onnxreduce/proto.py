@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir import serde
 
-from onnxreduce.tensors import SparseInitializer, payload
+from onnxreduce.tensors import SparseInitializer, payload, string_items
 
 SMALL = 1024
 """Tensors up to this many bytes are whole in the skeleton: shape inference reads them."""
@@ -216,14 +216,6 @@ _PLAIN = {
     ir.AttributeType.TYPE_PROTO,
     ir.AttributeType.TYPE_PROTOS,
 }
-
-
-def string_items(tensor: ir.TensorProtocol) -> list[bytes]:
-    """The elements of a string tensor, row-major, as UTF-8."""
-    if isinstance(tensor, ir.StringTensor):
-        return list(tensor.string_data())
-    items = tensor.numpy().reshape(-1).tolist()
-    return [item if isinstance(item, bytes) else str(item).encode() for item in items]
 
 
 def _write_opsets(into: object, opsets: Mapping[str, int]) -> None:

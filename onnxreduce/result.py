@@ -12,6 +12,7 @@ from onnxreduce.case import Case, InputValue, graphs, tensors
 from onnxreduce.nearmiss import NearMiss
 from onnxreduce.scrub import Scrubbed
 from onnxreduce.sides import Side
+from onnxreduce.tensors import nbytes
 from onnxreduce.used import OracleUsed
 from onnxreduce.verdict import Verdict
 
@@ -83,7 +84,7 @@ def describe(case: Case) -> dict[str, Any]:
         "elements": case.size.elements,
         "input_elements": sum(_elements(case.inputs.get(v.name or "")) for v in inputs),
         "attributes": case.size.attributes,
-        "bytes": sum(tensor.nbytes for tensor in tensors(case.model)),
+        "bytes": sum(map(nbytes, tensors(case.model))),
         "ops": dict(sorted(operators.items())),
     }
 

@@ -53,6 +53,21 @@ def payload(tensor: ir.TensorProtocol) -> memoryview:
     return memoryview(tensor.tobytes())
 
 
+def nbytes(tensor: ir.TensorProtocol) -> int:
+    """How many bytes of content a tensor has; strings count as UTF-8."""
+    if tensor.dtype == ir.DataType.STRING:
+        return sum(map(len, string_items(tensor)))
+    return int(tensor.nbytes)
+
+
+def string_items(tensor: ir.TensorProtocol) -> list[bytes]:
+    """The elements of a string tensor, row-major, as UTF-8."""
+    if isinstance(tensor, ir.StringTensor):
+        return list(tensor.string_data())
+    items = tensor.numpy().reshape(-1).tolist()
+    return [item if isinstance(item, bytes) else str(item).encode() for item in items]
+
+
 def graphs(model: ir.Model) -> Iterator[ir.Graph]:
     """The main graph, its subgraphs, and those of the local functions, outermost first."""
     for root in (model.graph, *(function.graph for function in model.functions.values())):

@@ -19,6 +19,7 @@ import onnx_ir as ir
 
 from onnxreduce.case import Case, InputValue
 from onnxreduce.edits import Conflict, Edit, Proposals, key
+from onnxreduce.modelio import to_proto
 from onnxreduce.passes._draft import (
     Draft,
     bodies,
@@ -32,7 +33,7 @@ from onnxreduce.passes._draft import (
 from onnxreduce.passes._groups import Following, first, follow, groups
 from onnxreduce.shapes import inferred
 from onnxreduce.size import PLAIN_OPSET, dtype_rank
-from onnxreduce.tensors import Array, tensors
+from onnxreduce.tensors import Array, nbytes, tensors
 
 NAME = "types"
 
@@ -139,9 +140,9 @@ class Convert:
     def apply(self, case: Case) -> Case:
         if case.model.graph.opset_imports.get("") in (None, self.version):
             raise Conflict("the version is that already")
-        if sum(tensor.nbytes for tensor in tensors(case.model)) > CONVERTIBLE:
+        if sum(map(nbytes, tensors(case.model))) > CONVERTIBLE:
             raise Conflict("the weights are too large to be copied")
-        proto = ir.to_proto(case.model)
+        proto = to_proto(case)
         try:
             proto = onnx.version_converter.convert_version(proto, self.version)
         except Exception as error:
