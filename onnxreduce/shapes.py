@@ -8,11 +8,20 @@ from collections.abc import Mapping
 from typing import NamedTuple, TypeGuard
 
 import onnx
+import onnx.checker
 import onnx.shape_inference
 import onnx_ir as ir
 from onnx_ir import serde
 
 from onnxreduce.proto import skeleton
+
+FAILURES = (
+    onnx.shape_inference.InferenceError,
+    onnx.checker.ValidationError,
+    RuntimeError,
+    ValueError,
+)
+"""What shape inference raises for models that it cannot take (recursive functions, say)."""
 
 
 class ValueType(NamedTuple):
@@ -83,7 +92,7 @@ def _infer(model: ir.Model) -> dict[str, ValueType]:
     proto, _ = skeleton(model)
     outcome = None
     for data_propagation in (True, False):
-        with contextlib.suppress(onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        with contextlib.suppress(*FAILURES):
             outcome = onnx.shape_inference.infer_shapes(proto, data_prop=data_propagation)
             break
     found: dict[str, ValueType] = {}

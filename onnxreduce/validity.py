@@ -19,6 +19,7 @@ from onnxreduce.activations import Caller
 from onnxreduce.case import Case
 from onnxreduce.process import WorkerError
 from onnxreduce.proto import hollow
+from onnxreduce.shapes import FAILURES
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ def infer_shapes(skeleton: Skeleton) -> str | None:
     """Strict shape inference; weights that matter to it are small, and so in the skeleton."""
     try:
         onnx.shape_inference.infer_shapes(skeleton.proto, check_type=True, strict_mode=True)
-    except (onnx.shape_inference.InferenceError, ValueError) as error:
+    except FAILURES as error:
         return _line(error)
     return None
 

@@ -14,7 +14,9 @@ from recording import Direct, case_of, light_case, parsed, recorded
 
 from onnxreduce.case import Case
 from onnxreduce.modelio import save_model
+from onnxreduce.passes._draft import infer_outputs
 from onnxreduce.process import Worker
+from onnxreduce.shapes import inferred
 from onnxreduce.surgery import DeleteNodes
 from onnxreduce.validity import STATIC, Checks, Skeleton, check_model, check_sorted, infer_shapes
 
@@ -195,3 +197,18 @@ def test_stored_models_pass_what_onnx_says_they_pass(tmp_path: Path) -> None:
         onnx.checker.check_model(str(path))
         assert check_model(Skeleton.of(case)) is None
         assert check_sorted(Skeleton.of(case)) is None
+
+
+def test_recursive_functions_have_no_shapes_and_no_traceback() -> None:
+    """Inference gives up on them with an error of its own kind."""
+    opsets = [h.make_opsetid("", 17), h.make_opsetid("loc", 1)]
+    call = h.make_node("R", ["p"], ["q"], domain="loc")
+    recursive = h.make_function("loc", "R", ["p"], ["q"], [call], opsets)
+    x, y = (h.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4]) for name in "xy")
+    nodes = [h.make_node("R", ["x"], ["a"], domain="loc"), h.make_node("Relu", ["a"], ["y"])]
+    graph = h.make_graph(nodes, "g", [x], [y])
+    proto = h.make_model(graph, opset_imports=opsets, functions=[recursive], ir_version=8)
+    case = case_of(proto, {"x": X})
+    assert infer_shapes(Skeleton.of(case)) is not None
+    assert set(inferred(case.model)) == {"x", "y"}
+    assert infer_outputs(case.model) == {}

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from onnxreduce.case import Case, InputValue
 from onnxreduce.edits import Conflict, key
 from onnxreduce.proto import skeleton
+from onnxreduce.shapes import FAILURES
 
 Place = tuple[str, ...]
 """Where a graph is: ``()`` is the main graph; a body is its parent's place, the key of the node
@@ -320,7 +321,7 @@ def infer_outputs(model: ir.Model) -> dict[str, ir.Shape]:
     proto, _ = skeleton(model)
     try:
         proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    except onnx.shape_inference.InferenceError:
+    except FAILURES:
         return {}
     values = [ir.serde.deserialize_value_info_proto(v, None) for v in proto.graph.output]
     return {str(v.name): v.shape for v in values if v.shape is not None}

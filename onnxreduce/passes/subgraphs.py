@@ -31,7 +31,7 @@ from onnxreduce.passes._draft import (
 )
 from onnxreduce.passes._groups import follow, groups
 from onnxreduce.proto import skeleton
-from onnxreduce.shapes import inferred
+from onnxreduce.shapes import FAILURES, inferred
 
 NAME = "subgraphs"
 RECORDS = True
@@ -321,7 +321,7 @@ def _kinds(model: ir.Model) -> dict[Place, dict[str, Kind]]:
     proto, _ = skeleton(model)
     try:
         proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    except onnx.shape_inference.InferenceError:
+    except FAILURES:
         return {}
     found: dict[Place, dict[str, Kind]] = {}
     _collect((), proto.graph, {}, found)
