@@ -10,7 +10,7 @@ import pytest
 from onnxreduce.case import Case
 from onnxreduce.edits import Conflict
 from onnxreduce.passes import tidy
-from onnxreduce.passes._names import Renaming
+from onnxreduce.passes._names import Renaming, renamings
 from tests.drive import case_of, drive, has, record
 
 MODEL = """<ir_version: 9, opset_import: ["": 17, "ai.onnx.ml": 3, "local": 1],
@@ -130,3 +130,13 @@ def test_bodies_do_not_hide_outer_names():
     old, new = record(before)["out_put"], record(run.case)["y"]
     assert new == pytest.approx(old)
     assert list(tidy.edits(run.case)) == []
+
+
+def test_an_operator_without_a_name_still_gives_one():
+    """It cannot run, but a bug in reading it can be reduced."""
+    before = case_of(onnx.parser.parse_model(MODEL))
+    model = before.copy_model()
+    model.graph[0].op_type = model.graph[1].op_type = ""
+    renamed = tidy.Rename(tuple(renamings(model))).apply(Case(model, before.inputs))
+    assert [v.name for n in renamed.model.graph for v in n.outputs] == ["v1", "v2", "y"]
+    assert [n.name for n in renamed.model.graph] == ["n1", "n2", "relu"]
