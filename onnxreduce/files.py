@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from onnxreduce.errors import UsageError
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -29,6 +31,16 @@ def write_atomically(path: Path, content: bytes) -> None:
     """`content` into `path`, by way of a temporary file, fsync and rename."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
+
+
+def check_regular(path: Path) -> None:
+    """Refuse what never ends or waits for somebody: devices, pipes, sockets.
+
+    Raises:
+        UsageError: `path` exists and is no regular file.
+    """
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is no regular file")
 
 
 def _umask() -> int:

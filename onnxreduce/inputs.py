@@ -17,7 +17,7 @@ from onnx_ir import serde
 
 from onnxreduce.case import InputValue, declared_inputs
 from onnxreduce.errors import UsageError
-from onnxreduce.files import replacing, write_atomically
+from onnxreduce.files import check_regular, replacing, write_atomically
 from onnxreduce.modelcheck import check_tensor
 from onnxreduce.npz import read_npz, write_npz
 from onnxreduce.shapes import is_size, symbol
@@ -188,7 +188,8 @@ def _tensor_proto(name: str, array: Array) -> onnx.TensorProto:
 
 def _load_data_set(directory: Path, model: ir.Model) -> dict[str, InputValue]:
     count = 0
-    while (directory / f"input_{count}.pb").is_file():
+    while (file := directory / f"input_{count}.pb").exists():
+        check_regular(file)
         count += 1
     values = declared_inputs(model)
     if count > len(values):  # data for initializers too, as old models allow

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx_ir import serde
 
 from onnxreduce.errors import UsageError
+from onnxreduce.files import check_regular
 from onnxreduce.modelcheck import FileSpan, all_graphs, all_tensors, check_model, check_tensor
 from onnxreduce.proto import PROTOBUF_LIMIT, TRAINING_INFO, skeleton
 from onnxreduce.tensors import SparseInitializer, graphs, nested
@@ -79,6 +80,7 @@ def _read_proto(path: Path) -> onnx.ModelProto:
     try:
         if path.is_dir():
             raise UsageError(f"{path} is a directory: give the .onnx file in it")
+        check_regular(path)
         size = path.stat().st_size
         if size == 0:
             raise UsageError(f"{path} is empty: not an ONNX model")

@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxreduce.errors import UsageError
+from onnxreduce.files import check_regular
 from onnxreduce.tensors import Array
 
 BITS = {
@@ -43,6 +44,7 @@ def read_npz(path: Path) -> dict[str, Array]:
     Raises:
         UsageError: it cannot be read, is no ``.npz``, holds pickles, or expands implausibly.
     """
+    check_regular(path)
     try:
         with zipfile.ZipFile(path) as archive:
             entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]

@@ -23,6 +23,7 @@ from onnxreduce.inputs import (
     save_npz,
     save_test_data_set,
 )
+from onnxreduce.modelread import load_model
 from onnxreduce.npz import read_npz
 from tests.roundtrip import equal
 
@@ -280,6 +281,16 @@ def test_broken_data_sets_are_refused(tmp_path: Path) -> None:
     (folder / "input_1.pb").write_bytes(tensor.SerializeToString())
     with pytest.raises(UsageError, match="holds 2 inputs"):
         load_inputs(folder, model)
+
+
+def test_files_without_an_end_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="/dev/zero is no regular file"):
+        load_inputs(Path("/dev/zero"))
+    (tmp_path / "input_0.pb").symlink_to("/dev/zero")
+    with pytest.raises(UsageError, match=r"input_0\.pb is no regular file"):
+        load_inputs(tmp_path, simple())
+    with pytest.raises(UsageError, match="/dev/zero is no regular file"):
+        load_model(Path("/dev/zero"))
 
 
 def test_find_says_where_inputs_come_from(tmp_path: Path) -> None:
