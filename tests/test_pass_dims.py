@@ -178,3 +178,18 @@ def test_is_deterministic() -> None:
     first, second = (shrink(case, lambda c: input_shape(c)[2] >= 6) for _ in range(2))
     assert first.steps == second.steps
     assert ir.to_proto(first.case.model) == ir.to_proto(second.case.model)
+
+
+def test_which_indices_of_classes_that_the_bug_ties() -> None:
+    """A square weight whose first scales are alike: two that differ are enough."""
+    scales = np.concatenate([np.full(28, 0.1), np.full(12, 0.7)]).astype(np.float32)
+
+    def interesting(case: Case) -> bool:
+        left, right = (np.asarray(case.inputs[name]).ravel() for name in ("x", "z"))
+        return len(left) == len(right) and left.min() != left.max()
+
+    net = Net()
+    x, z = net.input("x", scales), net.input("z", np.arange(40, dtype=np.float32))
+    run = shrink(net.case(net.op("Relu", x), net.op("Relu", z)), interesting)
+    assert input_shape(run.case, "x") == input_shape(run.case, "z") == (2,)
+    assert run.calls <= 30

@@ -49,10 +49,12 @@ def edits(case: Case) -> Proposals:
     strategy = smallest if plain or kernels else descend
     if strategy is smallest:
         yield from search.products()
+    joint: Strategy = smallest
     while True:
         again = yield from search.each(strategy)
         if not again:
-            again = yield from search.together(strategy)
+            again = yield from search.together(joint)
+            joint = descend
         strategy = descend
         if not again:
             again = yield from search.indices()
@@ -249,7 +251,7 @@ class _Search:
             while True:
                 target = self._next_possible(entry, size, min(s for s, ok in asked.items() if ok))
                 if target not in asked:
-                    edit = self.resize([Change(entry.anchor, target)])
+                    edit = self.resize([_spread(entry, target)])
                     asked[target] = yield from self.ask(edit)
                     if asked[target]:
                         some = True
@@ -337,14 +339,18 @@ class _Search:
         return False
 
     def _scale(self, group: Sequence[AxisClass], strategy: Strategy) -> Step:
-        least = min(entry.size for entry in group)
+        whole = {entry.anchor: entry.size for entry in group}
+        least = min(whole.values())
         some = False
         sizes = strategy(1, least, PARITY)
         try:
             size = next(sizes)
             while True:
+                current = [entry for anchor in whole if (entry := self._entry(anchor)) is not None]
                 edit = self.resize(
-                    Change(entry.anchor, max(1, entry.size * size // least)) for entry in group
+                    _spread(entry, max(1, whole[entry.anchor] * size // least))
+                    for entry in current
+                    if entry.anchor in whole
                 )
                 works = yield from self.ask(edit)
                 some = some or works
@@ -355,52 +361,68 @@ class _Search:
     # --- which indices ---------------------------------------------------------------------------
 
     def indices(self) -> Step:
-        """A size is the shortest *prefix* that shows the bug; a few indices of it may do.
+        """A size is the shortest row of indices *that was asked about*; others may do with fewer.
 
         A bug in the values at some index lets the last one stay alone, or others go; one in the
         size lets none go, and costs four questions at most (any single one is as good as any
-        other then), not one for each index.
+        other then), not one for each index. Classes of one size may be tied by the bug, and are
+        then thinned out together.
         """
         some = False
-        for anchor in [
-            entry.anchor for entry in self.classes() if entry.elements and not entry.kernel
-        ]:
-            size = self._size(anchor)
+        for anchors in self._tied():
+            size = self._size(anchors)
             if size < 2:
                 continue
-            if (yield from self._keep(anchor, [size - 1])):
+            if (yield from self._keep(anchors, [size - 1])):
                 some = True
                 continue
-            alive = False
             for kept in _probes(size):
-                alive = (yield from self._keep(anchor, kept)) or alive
-                if alive:
+                if (yield from self._keep(anchors, kept)):
+                    some = True
+                    yield from self._sweep(anchors)
                     break
-            if alive:
-                some = True
-                yield from self._sweep(anchor)
         return some
 
-    def _sweep(self, anchor: Anchor) -> Step:
+    def _tied(self) -> list[list[Anchor]]:
+        """Classes one by one, then those of equal size."""
+        usable = [entry for entry in self.classes() if entry.elements and not entry.kernel]
+        equal: dict[int, list[Anchor]] = {}
+        for entry in usable:
+            equal.setdefault(entry.size, []).append(entry.anchor)
+        return [[entry.anchor] for entry in usable] + [g for g in equal.values() if len(g) > 1]
+
+    def _sweep(self, anchors: Sequence[Anchor]) -> Step:
         """Halves, quarters and so on down to single indices."""
-        chunk, some = self._size(anchor) // 2, False
+        chunk, some = self._size(anchors) // 2, False
         while chunk:
             start = 0
-            while start < (size := self._size(anchor)) and size > 1:
+            while start < (size := self._size(anchors)) and size > 1:
                 kept = [i for i in range(size) if not start <= i < start + chunk]
-                if kept and (yield from self._keep(anchor, kept)):
+                if kept and (yield from self._keep(anchors, kept)):
                     some = True
                 else:
                     start += chunk
-            chunk = min(chunk, self._size(anchor)) // 2
+            chunk = min(chunk, self._size(anchors)) // 2
         return some
 
-    def _size(self, anchor: Anchor) -> int:
-        entry = self._entry(anchor)
-        return 1 if entry is None else entry.size
+    def _size(self, anchors: Sequence[Anchor]) -> int:
+        """The size that all of these have, or one."""
+        entries = [self._entry(anchor) for anchor in anchors]
+        sizes = {1 if entry is None else entry.size for entry in entries}
+        return sizes.pop() if len(sizes) == 1 else 1
 
-    def _keep(self, anchor: Anchor, kept: Sequence[int]) -> Step:
-        return (yield from self.ask(self.resize([Change(anchor, len(kept), tuple(kept))])))
+    def _keep(self, anchors: Sequence[Anchor], kept: Sequence[int]) -> Step:
+        changes = [Change(anchor, len(kept), tuple(kept)) for anchor in anchors]
+        return (yield from self.ask(self.resize(changes)))
+
+
+def _spread(entry: AxisClass, size: int) -> Change:
+    """Some indices of a class, the first and the last among them: neighbours are often alike.
+    Positions in an image stay neighbours."""
+    if entry.windowed or entry.kernel or not entry.elements or not 1 < size < entry.size:
+        return Change(entry.anchor, size)
+    kept = tuple(i * (entry.size - 1) // (size - 1) for i in range(size))
+    return Change(entry.anchor, size, kept)
 
 
 def _probes(size: int) -> list[list[int]]:
