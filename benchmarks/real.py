@@ -51,7 +51,7 @@ def _reduce(case: Path, options: argparse.Namespace) -> int | None:
                 check=True,
                 stdout=subprocess.DEVNULL,
             )
-        known = _nodes(onnx.load(least))
+        known = count_nodes(onnx.load(least))
         settings = dict(pair.split("=", 1) for pair in options.set)
         oracle = options.oracle or case / "oracle.py"
         result = reduce(big, oracle, output=Path(folder) / "out", settings=settings, jobs=1)
@@ -72,7 +72,9 @@ def _reduce(case: Path, options: argparse.Namespace) -> int | None:
     return first
 
 
-def _nodes(model: onnx.ModelProto) -> int:
+def count_nodes(model: onnx.ModelProto) -> int:
+    """Of the main graph and of all graphs inside it."""
+
     def count(graph: onnx.GraphProto) -> int:
         return len(graph.node) + sum(
             count(a.g) for n in graph.node for a in n.attribute if a.HasField("g")

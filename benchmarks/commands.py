@@ -1,0 +1,73 @@
+"""Reduces real bugs in released software by the ready-made oracles alone: one command each.
+
+    python benchmarks/commands.py CASES [NAME...]
+
+CASES as for `real.py`: a folder a bug, with `big.py OUT.onnx` (writes a large model that shows it)
+and `model_min.py OUT.onnx` (the smallest model known). The command is printed, then the node
+counts: before, after, and of the smallest known form.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import onnx
+from real import count_nodes
+
+OPTIMISED = "--expected ort:opt=disable_all --actual ort"
+COMMANDS = {
+    "ort_divmul_int": OPTIMISED,
+    "ort_if_branch_divmul_int": OPTIMISED,
+    "ort_layernorm_pow": OPTIMISED,
+    "ort_matmul_transpose_vec": OPTIMISED,
+    # A step of the quantised output is no bug: 3 % of the largest value is tolerated.
+    "ort_qdq_conv_axis1": "--oracle differs --set expected=ort:opt=disable_all --set actual=ort "
+    "--set scale=0.03",
+    "ort_gemm_identity_transpose": "--expected ort --actual ort@1.28.0",
+    "ref_lpnorm_p1": "--expected ort --actual reference",
+    # A command, because the tools may live in another environment than onnxreduce.
+    "optimizer_reshape_zero": "--oracle rewrites --set 'tool={python} -c \"import sys, onnx, "
+    "onnxoptimizer as o; onnx.save(o.optimize(onnx.load(sys.argv[1]), "
+    "[\\'eliminate_consecutive_idempotent_ops\\']), sys.argv[2])\" {{model}} {{output}}'",
+    "slim_expand_dynamic": "--oracle rewrites --set 'tool={python} -m onnxslim {{model}} "
+    "{{output}}'",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cases", type=Path)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(COMMANDS)}")
+    parser.add_argument("--python", default=sys.executable, help="has onnxoptimizer and onnxslim")
+    options = parser.parse_args()
+    for name in options.names or COMMANDS:
+        _run(options.cases / name, COMMANDS[name], options.python)
+
+
+def _run(case: Path, template: str, python: str) -> None:
+    arguments = template.replace("\\'", "'\\''").format(python=python)
+    print(f"onnxreduce {case.name}.onnx {arguments}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        big, least, out = (Path(folder) / name for name in ("big.onnx", "min.onnx", "out"))
+        for script, path in (("big.py", big), ("model_min.py", least)):
+            made = [sys.executable, str(case / script), str(path)]
+            subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
+        command = [sys.executable, "-m", "onnxreduce", str(big), "--output", str(out)]
+        ran = subprocess.run(
+            [*command, *shlex.split(arguments)], capture_output=True, text=True, check=False
+        )
+        if ran.returncode:
+            print(f"  status {ran.returncode}: {ran.stderr.strip().splitlines()[-1]}", flush=True)
+            return
+        counts = [count_nodes(onnx.load(path)) for path in (big, out / "model.onnx", least)]
+        calls = next((line for line in ran.stderr.splitlines() if "oracle calls" in line), "")
+        print(f"  {counts[0]} -> {counts[1]} nodes, {counts[2]} known; {calls}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
