@@ -433,4 +433,4 @@ def test_light_networks(name: str, elements: int) -> None:
 @pytest.mark.parametrize("name", sorted(NETWORKS))
 def test_many_random_sizes_are_valid(name: str) -> None:
     case = recorded(NETWORKS[name]())
-    assert assert_valid(case, analyse(case), 150, seed=11) > 50
+    assert assert_valid(case, analyse(case), 1000, seed=11) > 300
