@@ -7,7 +7,7 @@ never objects, so it survives pickling, the journal and earlier edits. It is app
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Protocol
 
 import onnx_ir as ir
@@ -51,3 +51,8 @@ def key(node: ir.Node) -> str:
         if value.name:
             return value.name
     raise Conflict(f"a {node.op_type} node has no named output")
+
+
+def keyed(nodes: Iterable[ir.Node]) -> Iterator[ir.Node]:
+    """The nodes that edits can name."""
+    return (node for node in nodes if any(value.name for value in node.outputs))

@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxreduce.case import Case, InputValue
-from onnxreduce.edits import Conflict, key
+from onnxreduce.edits import Conflict, key, keyed
 from onnxreduce.proto import skeleton
 from onnxreduce.shapes import FAILURES
 
@@ -38,7 +38,7 @@ def places(model: ir.Model) -> Iterator[tuple[Place, ir.Graph]]:
 
 def _below(place: Place, graph: ir.Graph) -> Iterator[tuple[Place, ir.Graph]]:
     yield place, graph
-    for node in graph:
+    for node in keyed(graph):
         for name, body in bodies(node):
             yield from _below((*place, key(node), name), body)
 

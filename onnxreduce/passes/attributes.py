@@ -16,7 +16,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxreduce.case import Case
-from onnxreduce.edits import Conflict, Proposals, key
+from onnxreduce.edits import Conflict, Proposals, key, keyed
 from onnxreduce.passes._draft import Draft, Spot, listing, nodes_at, opsets_at, places, schema
 from onnxreduce.passes._groups import Following, first, follow, groups, least
 from onnxreduce.passes._windows import check_window, least_of, tied
@@ -166,7 +166,7 @@ def _all(model: ir.Model) -> Iterator[tuple[Setting, ir.Attr, onnx.defs.OpSchema
     functions = {function.identifier() for function in model.functions.values()}
     for place, graph in places(model):
         opsets = opsets_at(model, place)
-        for node in graph:
+        for node in keyed(graph):
             if node.op_type == "Constant" and node.domain == "":
                 continue
             known = None if node.op_identifier() in functions else schema(node, opsets)

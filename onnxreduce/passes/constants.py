@@ -22,7 +22,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as ir_passes
 
 from onnxreduce.case import Case
-from onnxreduce.edits import Conflict, Proposals, key
+from onnxreduce.edits import Conflict, Proposals, key, keyed
 from onnxreduce.graph import draws
 from onnxreduce.passes._draft import (
     Draft,
@@ -254,7 +254,7 @@ def _foldable(case: Case) -> Iterator[Spot]:
         known |= {v for v in graph.initializers.values() if v.name not in fed or place}
         if len(place) % 2:
             continue
-        for node in graph:
+        for node in keyed(graph):
             if node.op_type == "Constant" and node.domain == "":
                 known.update(node.outputs)
             elif (
@@ -270,7 +270,7 @@ def _liftable(model: ir.Model) -> Iterator[Spot]:
     for place, graph in places(model):
         if len(place) % 2 or (place and (model.ir_version or 0) < 4):
             continue
-        for node in graph:
+        for node in keyed(graph):
             if (
                 node.op_type == "Constant"
                 and node.domain == ""

@@ -17,7 +17,7 @@ import onnx_ir as ir
 import onnx_ir.passes.common as ir_passes
 
 from onnxreduce.case import Case
-from onnxreduce.edits import Conflict, Edit, Proposals, key
+from onnxreduce.edits import Conflict, Edit, Proposals, key, keyed
 from onnxreduce.passes._draft import (
     Draft,
     Spot,
@@ -157,7 +157,7 @@ class InlineScan:
 
 def _holders(model: ir.Model) -> Iterator[Spot]:
     for place, graph in places(model):
-        for node in graph:
+        for node in keyed(graph):
             if node.domain == "" and node.op_type in ("If", "Loop", "Scan"):
                 yield place, key(node)
 

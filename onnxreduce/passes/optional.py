@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxreduce.case import Case
-from onnxreduce.edits import Conflict, Proposals, key
+from onnxreduce.edits import Conflict, Proposals, key, keyed
 from onnxreduce.passes._draft import (
     Draft,
     Spot,
@@ -189,7 +189,7 @@ def _nodes(model: ir.Model) -> Iterator[tuple[Spot, ir.Node, onnx.defs.OpSchema 
     functions = {function.identifier() for function in model.functions.values()}
     for place, graph in places(model):
         opsets = opsets_at(model, place)
-        for node in graph:
+        for node in keyed(graph):
             if node.op_identifier() not in functions:
                 yield (place, key(node)), node, schema(node, opsets)
 

@@ -17,7 +17,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxreduce.case import Case
-from onnxreduce.edits import Conflict, Proposals, key
+from onnxreduce.edits import Conflict, Proposals, key, keyed
 from onnxreduce.passes._draft import (
     Draft,
     Place,
@@ -125,7 +125,7 @@ def _branches(case: Case) -> Iterator[tuple[Place, tuple[tuple[int, ...], ...]]]
     """Branches that are more than one constant, with the shapes that they have to give."""
     types = inferred(case.model)
     for place, graph in places(case.model):
-        for node in graph:
+        for node in keyed(graph):
             if node.op_type != "If" or node.domain != "":
                 continue
             shapes = [_sizes(case, types, value, main=not place) for value in node.outputs]

@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from onnxreduce.case import Case, InputValue
 from onnxreduce.complexity import array_complexity, element_complexity
-from onnxreduce.edits import Conflict, Edit, Proposals, key
+from onnxreduce.edits import Conflict, Edit, Proposals, key, keyed
 from onnxreduce.passes._draft import Place, graph_at, listing, node_in, places
 from onnxreduce.passes._groups import Following, follow, groups, least, limited
 from onnxreduce.passes._recipes import cook, is_float, recipes
@@ -147,7 +147,7 @@ def targets(case: Case) -> Iterator[Target]:
         for name, value in graph.initializers.items():
             if value.const_value is not None and not (not place and name in case.inputs):
                 yield Target(place, "initializer", name)
-        for node in graph:
+        for node in keyed(graph):
             attribute = node.attributes.get("value")
             if attribute is not None and attribute.type == ir.AttributeType.TENSOR:
                 yield Target(place, "constant", key(node))
