@@ -57,14 +57,14 @@ class KeepNodes:
 
 @dataclass(frozen=True)
 class KeepOutputs:
-    """Keep some graph outputs with the nodes that they depend on."""
+    """Keep some graph outputs, each once, with the nodes that they depend on."""
 
     outputs: tuple[str, ...]
 
     def apply(self, case: Case) -> Case:
         known = index(case.model)
         wanted = set(self.outputs)
-        kept = [name for name in known.outputs if name in wanted]
+        kept = list(dict.fromkeys(name for name in known.outputs if name in wanted))
         cone = known.cone(kept)
         if len(kept) == len(known.outputs) and len(cone) == len(known.order):
             raise Conflict("all outputs are kept")

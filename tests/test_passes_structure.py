@@ -207,6 +207,52 @@ def test_outputs_that_are_needed_together_stay() -> None:
     assert sorted(result.ops) == ["Cos", "Neg", "Relu"]
 
 
+def test_outputs_that_are_declared_twice_are_dropped() -> None:
+    x, y, b = (value(name, [2, 3]) for name in ("x", "y", "b"))
+    nodes = [h.make_node("Relu", ["x"], ["y"]), h.make_node("Erf", ["y"], ["b"])]
+    proto = h.make_model(
+        h.make_graph(nodes, "g", [x], [b, b, y, b]), opset_imports=[h.make_opsetid("", 17)]
+    )
+    result = run(case_of(proto), only("outputs"), has("Erf"))
+    assert [v.name for v in result.case.model.graph.outputs] == ["b"]
+
+    def twice(case: Case) -> bool:
+        return len(case.model.graph.outputs) > 1
+
+    kept = run(case_of(proto), only("outputs"), twice)
+    assert [v.name for v in kept.case.model.graph.outputs] == ["b", "y"]
+
+
+def nameless() -> Case:
+    x, m, y = value("x", [2, 3]), value("m", [1]), value("y", [2, 3])
+    nodes = [
+        h.make_node("Clip", ["x", "", "m"], []),
+        h.make_node("Erf", ["x"], [""]),
+        h.make_node("Neg", ["x"], ["y"]),
+    ]
+    graph = h.make_graph(nodes, "g", [x, m], [y])
+    return case_of(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)]))
+
+
+def test_nodes_without_named_outputs_go() -> None:
+    result = run(nameless(), only("outputs"), has("Neg"))
+    assert result.ops == ["Neg"]
+
+
+def test_nodes_without_named_outputs_go_one_by_one() -> None:
+    case = nameless()
+    asked = [edit.apply(case) for edit in only("outputs")[0].edits(case)]
+    assert ["Erf", "Neg"] in [[node.op_type for node in c.model.graph] for c in asked]
+    assert ["Clip", "Neg"] in [[node.op_type for node in c.model.graph] for c in asked]
+
+
+@pytest.mark.parametrize("module", schedule.SMALL)
+def test_no_pass_stumbles_over_nodes_without_named_outputs(module: str) -> None:
+    case = nameless()
+    for edit in only(module)[0].edits(case):
+        assert edit.describe()
+
+
 def test_inputs_that_nothing_reads_are_dropped() -> None:
     model = h.make_model(
         h.make_graph(
