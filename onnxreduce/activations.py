@@ -96,15 +96,22 @@ class MadeUp:
         types: by value.
         sizes: of the named dims.
         notice: why there is nothing better, for a person.
+        guesses: for values whose type or shape inference does not tell, as behind a custom
+            operator: they may be wrong, so nothing is declared by them.
     """
 
     made_up = True
     backend = "made up"
 
     def __init__(
-        self, types: Mapping[str, ValueType], sizes: Mapping[str, int], notice: str = ""
+        self,
+        types: Mapping[str, ValueType],
+        sizes: Mapping[str, int],
+        notice: str = "",
+        guesses: Mapping[str, ValueType] | None = None,
     ) -> None:
         self.notice = notice
+        self._guesses = guesses or {}
         self._types = types
         self._sizes = dict(sizes)
 
@@ -116,11 +123,12 @@ class MadeUp:
             array = case.inputs.get(value.name or "")
             if isinstance(array, np.ndarray):
                 bind(value.shape, array.shape, sizes)
-        return cls(inferred(case.model), sizes, notice)
+        types = inferred(case.model)
+        return cls(types, sizes, notice, _guessed(case, types))
 
     def get(self, name: str) -> InputValue:
-        """A tensor; ``None`` when the value's type or rank is not known, or it is no tensor."""
-        known = self._types.get(name)
+        """A tensor; ``None`` for what is no tensor, or when its type cannot even be guessed."""
+        known = self._guesses.get(name) or self._types.get(name)
         if known is None or known.shape is None or not isinstance(known.type, ir.TensorType):
             return None
         dims = [
@@ -136,6 +144,45 @@ class MadeUp:
 
     def __contains__(self, name: str) -> bool:
         return self.get(name) is not None
+
+
+def _guessed(case: Case, types: Mapping[str, ValueType]) -> dict[str, ValueType]:
+    """Types of tensors that inference leaves open: like the first tensor that the producer reads,
+    else like one that a reader reads beside it. What is guessed serves further guesses."""
+    known = index(case.model)
+    guesses: dict[str, ValueType] = {}
+    for order, near in ((known.order, known.reads), (known.order[::-1], None)):
+        for key in order:
+            for name in known.writes[key] if near else known.reads[key]:
+                if known.producer(name) is None or not _is_open(guesses.get(name, types.get(name))):
+                    continue
+                beside = near[key] if near else (*known.reads[key], *known.writes[key])
+                like = next((t for n in beside if (t := _tensor(n, guesses, types))), None)
+                if like is not None:
+                    told = types.get(name)
+                    guesses[name] = like if told is None else _filled(told, like)
+    return guesses
+
+
+def _is_open(known: ValueType | None) -> bool:
+    """Whether something is missing to make a tensor; what is no tensor stays as it is."""
+    if known is None:
+        return True
+    tensor = isinstance(known.type, ir.TensorType)
+    return tensor and (known.shape is None or known.type.dtype == ir.DataType.UNDEFINED)
+
+
+def _tensor(name: str, *sources: Mapping[str, ValueType]) -> ValueType | None:
+    for source in sources:
+        found = source.get(name)
+        if found is not None and isinstance(found.type, ir.TensorType) and not _is_open(found):
+            return found
+    return None
+
+
+def _filled(told: ValueType, like: ValueType) -> ValueType:
+    kind = like.type if told.type.dtype == ir.DataType.UNDEFINED else told.type
+    return ValueType(kind, like.shape if told.shape is None else told.shape)
 
 
 def record(

@@ -189,7 +189,7 @@ def output_type(case: Case, name: str) -> ValueType | None:
     """How a value that becomes a graph output is declared: its rank, with unknown dims."""
     recording = recording_of(case)
     known, recorded = recording.type_of(name), recording.get(name)
-    if isinstance(recorded, np.ndarray):
+    if isinstance(recorded, np.ndarray) and not recording.made_up:
         return ValueType(_type(known, recorded), ir.Shape([None] * recorded.ndim))
     if known is None or known.shape is None:
         return known

@@ -135,11 +135,18 @@ def check_sorted(skeleton: Skeleton) -> str | None:
 
 
 def check_model(skeleton: Skeleton) -> str | None:
-    """`onnx.checker`, without the weights."""
+    """`onnx.checker`, without the weights.
+
+    Outputs without a type pass: a value behind a custom operator has none to declare.
+    """
     proto = onnx.ModelProto()
     proto.CopyFrom(skeleton.proto)
     for tensor in [*(proto.graph.initializer[i] for i in skeleton.missing), *hollow(proto)]:
         tensor.dims[:] = [0]  # the checker asks for as many bytes as the dims promise
+    for output in proto.graph.output:
+        if output.type.WhichOneof("value") is None:
+            output.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+            output.type.tensor_type.shape.SetInParent()
     try:
         onnx.checker.check_model(proto)
     except (onnx.checker.ValidationError, ValueError) as error:

@@ -220,7 +220,8 @@ def test_where_nothing_runs_values_are_made_up_and_the_reason_is_told(tmp_path: 
     assert value.dtype == np.float32
     assert value.tobytes() == recording.get("a").tobytes()
     assert recording.get("i").dtype == np.int64
-    assert recording.get("b") is None
+    assert recording.type_of("b") is None
+    assert recording.get("b").shape == (3, 4)  # guessed
     assert [entry.name for entry in tmp_path.iterdir()] == ["model.onnx"]
 
 
@@ -281,3 +282,24 @@ def test_a_case_is_recorded_once(tmp_path: Path) -> None:
 def test_inference_survives_weights_that_are_left_out() -> None:
     types = inferred(light_case("squeezenet").model)
     assert sum(known.shape is not None for known in types.values()) > 100
+
+
+def test_types_that_inference_leaves_open_are_guessed_and_not_declared() -> None:
+    proto = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17, "my.dom": 1]>
+        agraph (int64[4] x) => (y) {
+            k = my.dom.Source()
+            a = my.dom.Foo(x)
+            b = Erf(a)
+            c = Cast<to = 10>(b)
+            y = my.dom.Bar(c, k)
+        }"""
+    )
+    made_up = MadeUp.of(case_of(proto, {"x": np.arange(4)}))
+    kinds = {"a": "int64", "b": "int64", "c": "float16", "k": "float16", "y": "float16"}
+    for name, dtype in kinds.items():
+        got = made_up.get(name)
+        assert isinstance(got, np.ndarray)
+        assert (got.dtype.name, got.shape) == (dtype, (4,))
+    assert made_up.type_of("a") is None
+    assert made_up.get("nobody") is None

@@ -135,3 +135,23 @@ def test_an_input_and_an_output_are_left() -> None:
     assert len(graph.outputs) == 1
     onnx.checker.check_model(to_proto(result.reduced), full_check=True)
     assert describe(result.reduced)["nodes"] == 1
+
+
+def test_custom_operators_that_nothing_runs_are_cut_out(tmp_path: Path) -> None:
+    """Values behind them have no known type: what is fed is guessed, and the oracle decides."""
+    domain = "my.dom"
+    ops = ["Foo"] * 5 + ["Bug"] + ["Foo"] * 4
+    nodes = [
+        onnx.helper.make_node(op, [f"v{i}"], [f"v{i + 1}"], domain=domain)
+        for i, op in enumerate(ops)
+    ]
+    x, y = (
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 3])
+        for name in ("v0", "v10")
+    )
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid(domain, 1)]
+    graph = onnx.helper.make_graph(nodes, "g", [x], [y])
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    result = reduce(model, lambda candidate: "Bug" in kinds(candidate))
+    assert [node.op_type for node in result.reduced.model.graph] == ["Bug"]
+    assert result.one_minimal

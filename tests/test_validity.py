@@ -212,3 +212,10 @@ def test_recursive_functions_have_no_shapes_and_no_traceback() -> None:
     assert infer_shapes(Skeleton.of(case)) is not None
     assert set(inferred(case.model)) == {"x", "y"}
     assert infer_outputs(case.model) == {}
+
+
+def test_outputs_need_no_type() -> None:
+    case = parsed(GOOD, x=X)
+    output = case.model.graph.outputs[0]
+    output.type = output.shape = None
+    assert check_model(Skeleton.of(case)) is None
