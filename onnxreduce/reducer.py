@@ -173,7 +173,9 @@ class Reduction:
             held = self._source.holding(self._judge.hold(first))
             self._history.begin(self.original)
             most = jobs + SPARE if jobs > 1 else 1
-            panel = stack.enter_context(Panel(self._judge, partial(open_runner, held), most))
+            shared = runner if most == 1 else None
+            panel = Panel(self._judge, partial(open_runner, held), most, shared)
+            stack.enter_context(panel)
             self._desk = Desk(self._trusted, panel, self._candidates, jobs)
             stack.enter_context(self._desk)
             engine = Engine(first, self, self._look_ahead)

@@ -24,9 +24,17 @@ class Panel:
         judge: gives the verdicts; has judged the original already.
         open_runner: makes a runner for each job, when it is first needed.
         jobs: how many questions may run at the same time.
+        first: a runner that is open already; whoever opened it closes it. With one job there is
+            no other then: one browser, one device, one address for an agent.
     """
 
-    def __init__(self, judge: Judge, open_runner: Callable[[], Runner], jobs: int = 1) -> None:
+    def __init__(
+        self,
+        judge: Judge,
+        open_runner: Callable[[], Runner],
+        jobs: int = 1,
+        first: Runner | None = None,
+    ) -> None:
         self._judge = judge
         self._open_runner = open_runner
         self._threads = ThreadPoolExecutor(jobs, thread_name_prefix="oracle")
@@ -35,6 +43,8 @@ class Panel:
         self._submitted: set[Future[Verdict]] = set()
         self._running: dict[Future[Verdict], Runner] = {}
         self._lock = threading.Lock()
+        if first is not None:
+            self._idle.put(first)
 
     def submit(self, case: Case) -> Future[Verdict]:
         """The verdict on a candidate, as a future that `cancel` can stop even while it runs."""

@@ -79,14 +79,16 @@ class _WorkerRunner:
     def __init__(self) -> None:
         self._worker = Worker()
         self._interrupted = threading.Event()
+        self._busy = threading.Lock()
 
     def _call(self, function: str, *args: Any, limits: Limits) -> Any:
-        if self._interrupted.is_set():
-            raise Interrupted
         try:
-            return self._worker.call(
-                f"{_SIDE}:{function}", *args, timeout=limits.timeout, memory=limits.memory
-            )
+            with self._busy:
+                if self._interrupted.is_set():
+                    raise Interrupted
+                return self._worker.call(
+                    f"{_SIDE}:{function}", *args, timeout=limits.timeout, memory=limits.memory
+                )
         except WorkerError:
             if self._interrupted.is_set():
                 raise Interrupted from None
