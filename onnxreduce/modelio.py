@@ -62,6 +62,7 @@ class Store:
         self.pool = self.directory / "pool"
         (self.pool if external else self.directory).mkdir(parents=True, exist_ok=True)
         self._numbers = itertools.count(1)
+        self._pooled: dict[str, int] = {}
 
     def write(self, case: Case) -> Path:
         """A new model file (absolute path), its inputs beside it; callable from several threads.
@@ -122,8 +123,8 @@ class Store:
 
     def _pool(self, name: str, tensor: ir.TensorProtocol) -> None:
         path = self.pool / name
-        # A crash may have left a short file behind, as the pool is not synced to the disk.
-        if path.exists() and path.stat().st_size == tensor.nbytes:
+        # Only what this process wrote and nobody has changed: an oracle may have.
+        if path.exists() and self._pooled.get(name) == path.stat().st_mtime_ns:
             return
         with tempfile.NamedTemporaryFile(dir=self.pool, prefix=".", delete=False) as file:
             try:
@@ -131,7 +132,9 @@ class Store:
             except BaseException:
                 Path(file.name).unlink()
                 raise
+        Path(file.name).chmod(0o444)
         Path(file.name).replace(path)
+        self._pooled[name] = path.stat().st_mtime_ns
 
 
 def inputs_beside(model: Path) -> Path:

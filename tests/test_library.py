@@ -80,3 +80,19 @@ def test_an_undefined_value_in_memory_is_one_clear_line() -> None:
     model.graph.node[2].input[0] = "nowhere"
     with pytest.raises(ReduceError, match="nowhere"):
         reduce(model, has_neg)
+
+
+def test_an_oracle_that_spoils_its_files_is_given_new_ones() -> None:
+    """Each of its tries sees the candidate, not what the last one left of it."""
+    seen: dict[Path, set[bytes]] = {}
+
+    def spoils(case: Candidate) -> bool:
+        content = case.model_path.read_bytes()
+        shows = has_neg(case)
+        onnx.save(parallel_branches(), case.model_path)
+        seen.setdefault(case.model_path, set()).add(content)
+        return shows and len(seen) % 3 > 0
+
+    result = reduce(parallel_branches(), spoils, tries=4)
+    assert all(len(contents) == 1 for contents in seen.values())
+    assert "Neg" in {node.op_type for node in result.reduced.model.graph}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,22 +40,26 @@ class Item:
 
 @dataclass
 class Shelf:
-    """A store that notes what lies in it."""
+    """A store that notes what lies in it; what is held already is not written again."""
 
     folder: Path
     written: int = 0
-    there: set[Path] = field(default_factory=set)
+    there: Counter[Path] = field(default_factory=Counter)
     items: dict[Path, Item] = field(default_factory=dict)
 
     def write(self, case: Any) -> Path:
-        self.written += 1
-        path = self.folder / str(self.written) / "model.onnx"
-        self.there.add(path)
-        self.items[path] = case
-        return path
+        held = [path for path in self.there if self.items[path] == case]
+        if not held:
+            self.written += 1
+            held = [self.folder / str(self.written) / "model.onnx"]
+            self.items[held[0]] = case
+        self.there[held[0]] += 1
+        return held[0]
 
     def discard(self, path: Path) -> None:
-        self.there.remove(path)
+        assert self.there[path] > 0
+        self.there[path] -= 1
+        self.there += Counter()  # forgets what nobody holds
 
 
 class Scripted:

@@ -42,7 +42,9 @@ class Store(Protocol):
     """Where candidates wait for their verdict."""
 
     def write(self, case: Case) -> Path:
-        """The model's file; its external data and its inputs (`inputs_beside`) are beside it."""
+        """The model's file; its external data and its inputs (`inputs_beside`) are beside it.
+
+        Meant to be the same as long as somebody holds it and nobody has changed it."""
 
     def discard(self, path: Path) -> None:
         """The model and what is beside it is needed no longer."""
@@ -318,12 +320,11 @@ class _Exam:
             self._judge._store.discard(self._path)
 
     def _ask(self) -> Answer:
-        if self._path is None:
-            self._path = self._judge._store.write(self._case).absolute()
+        path = self._fresh()
         within = None
         begin = time.perf_counter()
         try:
-            verdict = self._put(self._path)
+            verdict = self._put(path)
         except WorkerError as error:
             if self.strict:
                 raise _unusable(error) from error
@@ -336,6 +337,14 @@ class _Exam:
                 raise UsageError(f"the oracle skips the original: {verdict.detail}")
             self._judge._count_skip(verdict.detail)
         return Answer(verdict, seconds, within)
+
+    def _fresh(self) -> Path:
+        """The case's file; another one when the oracle has changed what it was given before."""
+        before = self._path
+        self._path = self._judge._store.write(self._case).absolute()
+        if before is not None:
+            self._judge._store.discard(before)
+        return self._path
 
     def _put(self, path: Path) -> Verdict:
         """The oracle's answer. Its process may have died by accident: then a fresh one is asked."""
