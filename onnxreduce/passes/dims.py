@@ -58,14 +58,8 @@ def edits(case: Case) -> Proposals:
         strategy = descend
         if not again:
             again = yield from search.indices()
-        if not again and not search.loose and search.loosen():
-            again = yield from search.everything(_any)
         if not again:
             return
-
-
-def _any(entry: AxisClass) -> bool:
-    return True
 
 
 def _plain(entry: AxisClass) -> bool:
@@ -91,21 +85,14 @@ class _Search:
     def __init__(self, case: Case) -> None:
         self.case = case
         self.refused: set[Outcome] = set()
-        self.loose = False
 
     @property
     def analysis(self) -> Analysis:
-        return analyse(self.case, self.loose)
+        return analyse(self.case, loose=True)
 
     def resize(self, changes: Iterable[Change]) -> Resize:
-        return Resize(tuple(changes), self.loose)
-
-    def loosen(self) -> bool:
-        """A bug that needs a size: a number of groups that must add up over a concatenation would
-        stand in the way of exact sizes. Whether that makes a difference."""
-        self.loose = self.analysis.space.distributed
-        self.refused.clear()
-        return self.loose
+        """Loose: that groups add up over a concatenation would stand in the way of exact sizes."""
+        return Resize(tuple(changes), loose=True)
 
     def classes(self) -> list[AxisClass]:
         return list(self.analysis.classes.values())
@@ -151,8 +138,6 @@ class _Search:
             return False
         if (yield from self.to_least(anchors)):
             return True
-        if not self.loose and self.loosen():
-            return (yield from self.everything(which))
         return (yield from self._halves(anchors))
 
     def _halves(self, anchors: Sequence[Anchor]) -> Step:
