@@ -27,6 +27,9 @@ EXTERNAL = "onnxreduce.external"
 SOURCE = "onnxreduce.source"
 """In the main graph's `meta`: the file that the model was read from."""
 
+SORTED = "onnxreduce.sorted"
+"""In the main graph's `meta`: nodes were not in topological order, and are now."""
+
 _HELD = "onnxreduce.held"
 
 _log = logging.getLogger(__name__)
@@ -237,13 +240,35 @@ def _mapped_tensor(
 
 def _sort(path: Path, model: ir.Model) -> None:
     """Put nodes into topological order, which everything after relies on."""
+    _check_reads(path, model)
     for root in (model.graph, *(function.graph for function in model.functions.values())):
         if not all(_is_sorted(graph) for graph in nested(root)):
             try:
                 root.sort()
             except ValueError:
                 raise UsageError(f"{path}: the graph has a cycle") from None
+            model.graph.meta[SORTED] = True
             _log.warning("%s: nodes were not in topological order; sorted", path)
+
+
+def _check_reads(path: Path, model: ir.Model) -> None:
+    """Refuse what no order of the nodes can put right."""
+    for graph in graphs(model):
+        for node in graph:
+            reads = (value for inner in _with_subgraphs(node) for value in inner.inputs)
+            if any(value is not None and value.producer() is node for value in reads):
+                made = next((v.name for v in node.outputs if v.name), "")
+                raise UsageError(
+                    f"{path}: the {node.op_type} node of {made!r} reads its own result"
+                )
+        if graph is model.graph:
+            continue
+        for value in graph.outputs:
+            if not (value.producer() or value.is_graph_input() or value.is_initializer()):
+                raise UsageError(
+                    f"{path}: {graph.name!r} gives {value.name!r}, which it does not make: "
+                    "pass it through an Identity node there"
+                )
 
 
 def _is_sorted(graph: ir.Graph) -> bool:

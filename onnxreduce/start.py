@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnxreduce.case import Case, InputValue
 from onnxreduce.inputs import bind_dims, check_inputs, find_inputs, make_inputs
 from onnxreduce.modelio import load_model
-from onnxreduce.modelread import model_of
+from onnxreduce.modelread import SORTED, model_of
 from onnxreduce.options import Options
 
 SIZES = (16, 32, 64, 128, 224)
@@ -58,7 +58,10 @@ def first_case(
         return Start(Case(loaded, made), f"made up, seed {options.seed}", made_up=True)
     nowhere = Path("model.onnx")
     found, origin = find_inputs(path or nowhere, loaded, options.inputs, options.seed, options.dims)
-    return Start(Case(loaded, found), origin, made_up=origin.startswith("made"))
+    made_up = origin.startswith("made")
+    if loaded.graph.meta.get(SORTED):
+        origin += "; the model's nodes were sorted when it was read"
+    return Start(Case(loaded, found), origin, made_up)
 
 
 def other_sizes(start: Start, options: Options) -> Iterator[Start]:

@@ -23,6 +23,8 @@ from onnxreduce.modelio import (
     save_model,
     to_proto,
 )
+from onnxreduce.options import Options
+from onnxreduce.start import first_case
 
 WEIGHTS = np.arange(5000, dtype=np.float32)
 
@@ -212,9 +214,30 @@ def test_unsorted_nodes_are_sorted_and_cycles_refused(tmp_path: Path) -> None:
     proto.graph.node.reverse()
     model = load_model(save(proto, tmp_path / "model.onnx"))
     assert [node.op_type for node in model.graph] == ["Relu", "Neg"]
+    start = first_case(tmp_path / "model.onnx", None, Options())
+    assert "nodes were sorted when it was read" in start.origin
+    assert start.made_up
     proto.graph.node[1].input[0] = "y"
     with pytest.raises(UsageError, match="cycle"):
         load_model(save(proto, tmp_path / "cycle.onnx"))
+
+
+def test_what_no_order_puts_right_is_told_in_one_line(tmp_path: Path) -> None:
+    own = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]>'
+        "g (float[N] x) => (float[N] y) { a = Add(x, a)  y = Neg(a) }"
+    )
+    with pytest.raises(UsageError, match=r"the Add node of 'a' reads its own result$"):
+        load_model(save(own, tmp_path / "own.onnx"))
+    outer = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (bool x, float[N] z) => (float[N] y) {
+            y = If(x) <then_branch = yes () => (float[N] q) { q = Identity(z) },
+                       else_branch = no () => (float[N] z) { }>
+        }"""
+    )
+    with pytest.raises(UsageError, match=r"'no' gives 'z', which it does not make: .*Identity"):
+        load_model(save(outer, tmp_path / "outer.onnx"))
 
 
 Damage = Callable[[onnx.ModelProto], None]
