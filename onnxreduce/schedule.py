@@ -106,7 +106,8 @@ def stages(*, cuts: bool = True, suspects: Suspects | None = None) -> list[Stage
         suspects: names values or nodes to look at first.
     """
     structure = _with_cuts(suspects) if cuts else _without_cuts()
-    return [*structure, *(stage(name) for name in SMALL)]
+    last = [stage("pairs", few)] if cuts else []
+    return [*structure, *(stage(name) for name in SMALL), *last]
 
 
 def stage(module: str, when: When = always) -> Stage:

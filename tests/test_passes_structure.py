@@ -223,6 +223,23 @@ def test_outputs_that_are_declared_twice_are_dropped() -> None:
     assert [v.name for v in kept.case.model.graph.outputs] == ["b", "y"]
 
 
+def test_two_nodes_go_at_once_where_none_goes_alone() -> None:
+    """As for an oracle that has no answer for odd numbers of nodes."""
+    x, y = value("v0", [2, 3]), value("v8", [2, 3])
+    nodes = [h.make_node("Erf" if k == 4 else "Relu", [f"v{k}"], [f"v{k + 1}"]) for k in range(8)]
+    proto = h.make_model(
+        h.make_graph(nodes, "g", [x], [y]), opset_imports=[h.make_opsetid("", 17)], ir_version=8
+    )
+
+    def even(case: Case) -> bool:
+        return len(case.model.graph) % 2 == 0 and has("Erf")(case)
+
+    result = run(case_of(proto), [*only("nodes"), schedule.stage("pairs")], even)
+    assert len(result.ops) == 2
+    assert "Erf" in result.ops
+    assert schedule.stages()[-1].name == "pairs"
+
+
 def nameless() -> Case:
     x, m, y = value("x", [2, 3]), value("m", [1]), value("y", [2, 3])
     nodes = [
