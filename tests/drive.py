@@ -123,6 +123,8 @@ def run_ort(proto: onnx.ModelProto, inputs: Mapping[str, Any]) -> list[Any]:
 class Values(dict[str, Array]):
     """A recording held in memory."""
 
+    made_up = False
+
 
 def record(case: Case) -> Values:
     """Every value of the main graph that the reference implementation computes as a tensor."""

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 import pytest
-from drive import Run, drive, record
+from drive import Run, case_of, drive, record
 from networks import NETWORKS, Net
 
+from onnxreduce.activations import MadeUp
 from onnxreduce.case import Case
 from onnxreduce.passes import dims
 
@@ -193,3 +194,35 @@ def test_which_indices_of_classes_that_the_bug_ties() -> None:
     run = shrink(net.case(net.op("Relu", x), net.op("Relu", z)), interesting)
     assert input_shape(run.case, "x") == input_shape(run.case, "z") == (2,)
     assert run.calls <= 30
+
+
+@pytest.mark.parametrize("recorded_each_time", [True, False])
+def test_sizes_of_a_model_that_no_backend_runs(recorded_each_time: bool) -> None:
+    """Where an operator cannot run, the oracle decides about the sizes of its inputs."""
+    case = case_of(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[M,6] d, float[6] e) => (float[K] y) <int64[1] k = {7}> {
+          a = Add(d, e) r = Reshape(a, k) y = Exp(r)
+        }""",
+        d=np.ones((5, 6), np.float32),
+        e=np.ones(6, np.float32),
+    )
+    case = case.with_recording(MadeUp.of(case))
+    search = dims.edits(case)
+    edit, calls = next(search, None), 0
+    while edit is not None:
+        candidate = edit.apply(case)
+        accepted = candidate.size < case.size and np.size(candidate.inputs["d"]) > 2
+        if accepted:
+            case = candidate
+            if recorded_each_time:
+                case = case.with_recording(MadeUp.of(case))
+        calls += 1
+        try:
+            edit = search.send(case if accepted else None)
+        except StopIteration:
+            break
+    # Either axis may be the one that is left; the two inputs still fit each other.
+    assert sorted(input_shape(case, "d")) == [1, 3]
+    assert input_shape(case, "e") in ((1,), input_shape(case, "d")[1:])
+    assert calls < 20

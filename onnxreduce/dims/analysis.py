@@ -91,6 +91,8 @@ class Analysis:
         self.space = Space(self.loose)
         self.roots: dict[str, Root] = find_roots(self.case)
         self.expected = expected(self.case)
+        recording = self.case.recording
+        self.made_up = self.expected.made_up if recording is None else recording.made_up
         named: dict[str, Expr] = {}
         for name, root in self.roots.items():
             self.axes[name] = self._root_axes(root, named)
@@ -192,6 +194,10 @@ class Analysis:
         if why is not None:
             failure = why if isinstance(why, Frozen) else self._try(site, probe)
             self.unruly[node_key] = f"{node.op_type}: {why}; {failure or 'probed'}"
+            if failure is not None and self.made_up and not isinstance(failure, Frozen):
+                # It need not run, so nothing is known of its result, and nothing holds its inputs.
+                self._unknown(node)
+                return
             if failure is not None:
                 site.fix(*range(site.arity))
         self._captures(node)
@@ -226,6 +232,10 @@ class Analysis:
             return
         if vector is not None:
             self.vectors[first] = vector
+
+    def _unknown(self, node: ir.Node) -> None:
+        self._captures(node)
+        self.axes.update({value.name: None for value in node.outputs if value.name})
 
     def _frozen(self, value: ir.Value) -> AxisTuple | None:
         shape = self.shape_of(value)
@@ -389,7 +399,7 @@ def planned(analysis: Analysis, plan: Plan) -> Expected:
         for name, axes in analysis.axes.items()
         if axes is not None and name not in analysis.roots
     }
-    return Expected(shapes, analysis.vectors, plan.size)
+    return Expected(shapes, analysis.vectors, plan.size, analysis.made_up)
 
 
 _analyses: weakref.WeakKeyDictionary[Case, dict[bool, Analysis]] = weakref.WeakKeyDictionary()

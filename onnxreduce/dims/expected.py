@@ -14,11 +14,16 @@ from onnxreduce.tensors import Array
 
 @dataclass(frozen=True)
 class Expected:
-    """Shapes of values, and the elements of small vectors."""
+    """Shapes of values, and the elements of small vectors.
+
+    Attributes:
+        made_up: no backend runs the model.
+    """
 
     shapes: Mapping[str, tuple[int, ...]]
     vectors: Mapping[str, Vector] = field(default_factory=dict)
     size: Size | None = None
+    made_up: bool = False
 
     def array(self, name: str) -> Array | None:
         vector = self.vectors.get(name)
