@@ -62,6 +62,8 @@ def find_inputs(
 def load_inputs(path: Path, model: ir.Model | None = None) -> dict[str, InputValue]:
     """Inputs from an ``.npz`` or a data-set directory, typed by the model's signature if given.
 
+    A directory that holds ``test_data_set_0`` stands for that.
+
     In an ``.npz`` the elements of a sequence input ``s`` are ``s[0]``, ``s[1]``, ..., ``s[]``
     stands for an empty one; an optional input without entry is empty. Nothing is checked against
     the signature yet: see `check_inputs`.
@@ -72,7 +74,9 @@ def load_inputs(path: Path, model: ir.Model | None = None) -> dict[str, InputVal
     if path.is_dir():
         if model is None:
             raise UsageError(f"{path} names no inputs: it takes the model to read them")
-        return _load_data_set(path, model)
+        inner = path / DATA_SET  # the directory of a backend test, or of a result
+        whole = (path / "input_0.pb").exists() or not inner.is_dir()
+        return _load_data_set(path if whole else inner, model)
     inputs = _group(read_npz(path), model)
     for value in model.graph.inputs if model is not None else ():
         name = value.name or ""

@@ -306,6 +306,8 @@ def test_find_says_where_inputs_come_from(tmp_path: Path) -> None:
     found, source = find_inputs(path, model, None)
     assert source == "test_data_set_0 beside the model"
     assert equal(found[name], x)
+    found, _ = find_inputs(path, model, tmp_path)
+    assert equal(found[name], x)
 
     save_npz({name: x + 1}, tmp_path / "given.npz")
     found, source = find_inputs(path, model, tmp_path / "given.npz")
