@@ -354,3 +354,5 @@ def test_no_directories_are_left(opened, question, tmp_path, monkeypatch) -> Non
 def test_last_line() -> None:
     assert last_line("a\nb\n \n\n") == "b"
     assert last_line("") == ""
+    assert last_line("a\n\x1b[1;31mFAIL\x1b[0m: 3\x1b[K\n\x1b[0m\n") == "FAIL: 3"
+    assert last_line("\x1b]0;title\x07said") == "said"

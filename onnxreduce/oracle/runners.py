@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import tempfile
 import threading
@@ -247,6 +248,10 @@ def one_line(text: str, limit: int = 300) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+
+
 def last_line(text: str) -> str:
-    lines = text.split("\n")
+    """The last line that says something, without colours and other codes for terminals."""
+    lines = _ANSI.sub("", text).split("\n")
     return next((one_line(line) for line in reversed(lines) if line.strip()), "")
