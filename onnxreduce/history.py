@@ -126,6 +126,15 @@ class History:
         """A pass failed by a mistake of its own."""
         self._write("broken", stage=stage, traceback="".join(traceback.format_exception(error)))
 
+    def unwritable(self, error: OSError | Unwritable) -> UsageError:
+        """What to tell the user of a disk that takes no more."""
+        if self.best is None:
+            return UsageError(str(error))
+        return UsageError(
+            f"{error}; the best so far, {self.best.size.nodes} nodes, is in {self._directory}: "
+            "make room, then go on by --resume"
+        )
+
     def close(self) -> None:
         if self._journal is not None:
             self._journal.close()
