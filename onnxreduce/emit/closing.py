@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from onnxreduce.emit import near_miss
 from pathlib import Path
 
+from onnxreduce.emit import near_miss
 from onnxreduce.emit.text import model_text
 from onnxreduce.result import Result, describe
 

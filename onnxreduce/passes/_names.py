@@ -46,7 +46,9 @@ def renamings(model: ir.Model) -> list[Renaming]:
             if new != value.name:
                 found.append(Renaming(place, "value", str(value.name), new))
         nodes = [(place, node) for place, graph in scope for node in graph if node.name]
-        labels = _allocate([str(n.name) for _, n in nodes], [n.op_type.lower() or "n" for _, n in nodes])
+        labels = _allocate(
+            [str(n.name) for _, n in nodes], [n.op_type.lower() or "n" for _, n in nodes]
+        )
         for (place, node), new in zip(nodes, labels, strict=True):
             if new != node.name:
                 first = next((v.name for v in node.outputs if v.name), None)

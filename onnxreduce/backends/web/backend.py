@@ -208,7 +208,9 @@ class WebBackend(Backend):
 
 def _link_for(options: Options, folder: Path, name: str) -> Link:
     if options.agent:
-        return AgentLink(options, folder, name, lambda text: print(text, file=sys.stderr, flush=True))
+        return AgentLink(
+            options, folder, name, lambda text: print(text, file=sys.stderr, flush=True)
+        )
     return BrowserLink(options, folder)
 
 
