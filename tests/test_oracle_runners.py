@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -16,9 +19,12 @@ import pytest
 from onnxreduce.errors import UsageError
 from onnxreduce.oracle.loading import find_oracle
 from onnxreduce.oracle.runners import (
+    ExecutableRunner,
     Interrupted,
     Limits,
+    PythonRunner,
     Runner,
+    advice,
     explain,
     identity_of,
     last_line,
@@ -356,3 +362,28 @@ def test_last_line() -> None:
     assert last_line("") == ""
     assert last_line("a\n\x1b[1;31mFAIL\x1b[0m: 3\x1b[K\n\x1b[0m\n") == "FAIL: 3"
     assert last_line("\x1b]0;title\x07said") == "said"
+
+
+def test_advice_holds_a_call_that_works(tmp_path, question) -> None:
+    model, inputs = map(str, question)
+    oracle = tmp_path / "it's mine.py"
+    oracle.write_text("def interesting(case, least=1):\n    return case.model_path.exists()\n")
+    words = advice(PythonRunner(oracle, None, {"least": 2}))
+    command = words.partition("by hand: ")[2]
+    # The names stand for the files of the person; they are given in the call itself.
+    command = command.replace("MODEL.onnx", model).replace("INPUTS.npz", inputs)
+    argv = shlex.split(command)
+    assert argv[0] == "python"
+    said = subprocess.run([sys.executable, *argv[1:]], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "True"
+    assert advice(ExecutableRunner(["./check", "a b"])).endswith(
+        "try it by hand: ./check 'a b' MODEL.onnx INPUTS.npz; echo $?"
+    )
+
+
+def test_advice_on_ready_made_oracles_is_about_their_settings() -> None:
+    runners = {name: find_oracle(name, {}).open() for name in ("differs", "fails")}
+    words = {name: advice(runner) for name, runner in runners.items()}
+    assert all("by hand" not in text and "its settings" in text for text in words.values())
+    assert "inner value" in words["differs"]
+    assert "inner value" not in words["fails"]

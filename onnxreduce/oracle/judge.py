@@ -24,7 +24,7 @@ from onnxreduce.errors import Flaky, NotInteresting, UsageError
 from onnxreduce.modelio import inputs_beside
 from onnxreduce.oracle.cache import Answer, Cache
 from onnxreduce.oracle.flaky import Hopeless, Plan, survey
-from onnxreduce.oracle.runners import Limits, Runner, explain, reason
+from onnxreduce.oracle.runners import Limits, Runner, advice, explain, reason
 from onnxreduce.process import WorkerError
 from onnxreduce.verdict import Outcome, Verdict
 
@@ -286,6 +286,10 @@ class _Exam:
         self._kept: list[Answer] = []
         self._path: Path | None = None
 
+    @property
+    def advice(self) -> str:
+        return advice(self._runner)
+
     def round(self, tries: int) -> Verdict:
         """Up to `tries` questions; the first yes, else the last no, else the last skip."""
         verdicts = []
@@ -371,8 +375,7 @@ def _not_interesting(exam: _Exam) -> NotInteresting:
     count = f" in {len(exam.given)} tries" if len(exam.given) > 2 else ""
     said = f" ({verdict.detail})" if verdict.detail else ""
     return NotInteresting(
-        f"the oracle does not find the original interesting{count}{said}: "
-        "check its settings, the inputs and the versions, or try it by hand"
+        f"the oracle does not find the original interesting{count}{said}: check {exam.advice}"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 import shutil
 import tempfile
 import threading
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import onnxreduce
 from onnxreduce.errors import UsageError
 from onnxreduce.process import Worker, WorkerError, exit_reason
 from onnxreduce.verdict import Verdict
@@ -219,6 +221,38 @@ def identity_of(runner: Runner) -> str:
         return runner.identity()
     except WorkerError as error:
         raise UsageError(f"the oracle does not start: {explain(error)}") from error
+
+
+_CALL = (
+    "import runpy; from pathlib import Path; from onnxreduce.oracle.contract import Candidate; "
+    "print(runpy.run_path({path!r})['interesting']"
+    "(Candidate(Path('MODEL.onnx'), Path('INPUTS.npz')){settings}))"
+)
+
+
+COMPARING = frozenset({"differs", "nan", "nondeterministic", "rewrites", "webgpu_vs_wasm"})
+"""Ready-made oracles that look at the outputs of the model."""
+
+
+def _ours(path: Path) -> bool:
+    package = Path(onnxreduce.__file__).resolve().parent
+    return path.resolve().parent in (package / "_oracles", package.parent / "oracles")
+
+
+def advice(runner: Runner) -> str:
+    """What to check when the original is not interesting, to follow the word 'check'."""
+    if isinstance(runner, ExecutableRunner):
+        call = f"{shlex.join(runner._command)} MODEL.onnx INPUTS.npz; echo $?"
+    elif isinstance(runner, PythonRunner) and runner._module is None and not _ours(runner._path):
+        settings = f", **{runner._settings!r}" if runner._settings else ""
+        code = _CALL.format(path=str(runner._path), settings=settings)
+        call = f"python -c {shlex.quote(code)}"
+    else:
+        words = "its settings, the versions and the inputs (--inputs gives others)"
+        compares = isinstance(runner, PythonRunner) and runner._path.stem in COMPARING
+        inner = "; if only an inner value is wrong, make it an output of the model"
+        return words + inner if compares else words
+    return f"the versions and the inputs (--inputs gives others), or try it by hand: {call}"
 
 
 def explain(error: WorkerError) -> str:
