@@ -13,6 +13,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Protocol
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -57,7 +58,12 @@ class Case:
     recording: Recording | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", MappingProxyType(dict(self.inputs)))
+        # Callers may give NumPy scalars where a tensor of rank 0 is meant.
+        inputs = {
+            name: value if value is None or isinstance(value, list) else np.asarray(value)
+            for name, value in self.inputs.items()
+        }
+        object.__setattr__(self, "inputs", MappingProxyType(inputs))
 
     @cached_property
     def size(self) -> Size:

@@ -96,3 +96,11 @@ def test_an_oracle_that_spoils_its_files_is_given_new_ones() -> None:
     result = reduce(parallel_branches(), spoils, tries=4)
     assert all(len(contents) == 1 for contents in seen.values())
     assert "Neg" in {node.op_type for node in result.reduced.model.graph}
+
+
+def test_numpy_scalars_are_tensors_of_rank_zero() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float x) => (float y) { a = Abs(x) y = Neg(a) }'
+    )
+    result = reduce(model, has_neg, inputs={"x": np.float32(2)})
+    assert [node.op_type for node in result.reduced.model.graph] == ["Neg"]
