@@ -1,8 +1,8 @@
 """How big a case is: the total order in which every accepted edit must go down.
 
 The order is lexicographic, from what makes a bug report hard to read (nodes) to what is cosmetic
-(names). Declared dims do not count: a symbolic dim is neither larger nor smaller than a number,
-because some bugs live only in dynamic shapes and others only in static ones.
+(names, declared shapes). A declared dim without a number counts least of all: it stays where the
+bug needs it, and stands in nobody's way.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxreduce.complexity import array_complexity, number_complexity, tensor_complexity
+from onnxreduce.naming import Names, plain_names
 from onnxreduce.tensors import Array, attribute_tensors, graphs
 
 PLAIN_OPSET = 17
@@ -25,6 +26,9 @@ PLAIN_IR = 8
 
 MENTION = 8
 """What a doc string, metadata entry, value_info entry or opset import costs beside its text."""
+
+UNKNOWN_RANK = 64
+"""What a tensor counts that is declared without a shape, as dims without a number."""
 
 
 class Size(NamedTuple):
@@ -37,8 +41,9 @@ class Size(NamedTuple):
         attributes: attributes that differ from the default of the operator's schema.
         values: how long the numbers are when written down: zero is free, one is cheap.
         types: distance from plain float32, `PLAIN_OPSET` and `PLAIN_IR`.
-        text: length of all names, wherever they are mentioned, of what only decorates, and the
-            brackets that tensors are written in (their ranks).
+        text: length of all names that are not plain (`naming`), wherever they are mentioned, of
+            what only decorates, and the brackets that tensors are written in (their ranks).
+        open: dims of graph inputs and outputs that are declared without a number.
     """
 
     nodes: int
@@ -48,6 +53,7 @@ class Size(NamedTuple):
     values: int
     types: int
     text: int
+    open: int
 
 
 def measure(model: ir.Model, inputs: Mapping[str, Any]) -> Size:
@@ -55,7 +61,7 @@ def measure(model: ir.Model, inputs: Mapping[str, Any]) -> Size:
 
     The first call on a model reads each tensor once; later ones only what is new.
     """
-    tally = _Tally()
+    tally = _Tally(plain_names(model))
     opsets = model.graph.opset_imports
     tally.types += abs(opsets.get("", PLAIN_OPSET) - PLAIN_OPSET) + abs(model.ir_version - PLAIN_IR)
     tally.opset_imports(opsets)
@@ -76,8 +82,7 @@ def measure(model: ir.Model, inputs: Mapping[str, Any]) -> Size:
         tally.opset_imports(function.opset_imports)
     for graph in graphs(model):
         tally.graph(graph, opsets)
-    for name, content in inputs.items():
-        tally.text += len(name)
+    for content in inputs.values():
         for array in content if isinstance(content, list) else [content]:
             if array is not None:
                 tally.array(array)
@@ -89,18 +94,20 @@ def measure(model: ir.Model, inputs: Mapping[str, Any]) -> Size:
         tally.values,
         tally.types,
         tally.text,
+        sum(map(_open_dims, (*main.inputs, *main.outputs))),
     )
 
 
 class _Tally:
     """Running sums over a model."""
 
-    def __init__(self) -> None:
+    def __init__(self, plain: Names) -> None:
+        self.plain = plain
         self.nodes = self.ports = self.elements = self.attributes = 0
         self.values = self.types = self.text = 0
 
     def graph(self, graph: ir.Graph, opsets: Mapping[str, int]) -> None:
-        self.text += len(graph.name or "")
+        self.text += _length(graph.name, self.plain.graphs.get(graph))
         self.notes(graph.doc_string)
         self.strings(graph.metadata_props)
         for value in (*graph.inputs, *graph.outputs):
@@ -116,12 +123,14 @@ class _Tally:
 
     def node(self, node: ir.Node, opsets: Mapping[str, int]) -> None:
         self.nodes += 1
-        self.text += len(node.name or "") + len(node.overload)
+        self.text += _length(node.name, self.plain.nodes.get(node)) + len(node.overload)
         self.notes(node.doc_string)
         self.strings(node.metadata_props)
         for value in node.inputs:
             # An omitted input still takes a place: trailing ones can go.
-            self.text += 1 + len(value.name or "") if value is not None else 1
+            self.text += 1
+            if value is not None:
+                self.text += _length(value.name, self.plain.values.get(value))
         for value in node.outputs:
             self.mention(value)
             if value.type is not None and not value.is_graph_output():
@@ -164,7 +173,7 @@ class _Tally:
         self.text += array.ndim
 
     def mention(self, value: ir.Value) -> None:
-        self.text += len(value.name or "")
+        self.text += _length(value.name, self.plain.values.get(value))
         if value.meta and value.meta.get("quant_parameter_tensor_names"):
             self.text += MENTION
 
@@ -179,6 +188,20 @@ class _Tally:
 
     def opset_imports(self, opsets: Mapping[str, int]) -> None:
         self.text += sum(MENTION + len(domain) for domain in opsets)
+
+
+def _length(name: str | None, plain: str | None) -> int:
+    """Of a name; a plain one is free."""
+    return 0 if not name or name == plain else len(name)
+
+
+def _open_dims(value: ir.Value) -> int:
+    """An unknown rank counts like more dims than anybody has."""
+    if not isinstance(value.type, ir.TensorType):
+        return 0
+    if value.shape is None:
+        return UNKNOWN_RANK
+    return sum(not isinstance(dim, int) for dim in value.shape)
 
 
 _NO_DEFAULT = object()

@@ -7,9 +7,11 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from onnxreduce.activations import MadeUp
 from onnxreduce.case import Case
 from onnxreduce.edits import Conflict
 from onnxreduce.passes import tidy
+from onnxreduce.passes._draft import places
 from onnxreduce.passes._names import Renaming, renamings
 from tests.drive import case_of, drive, has, record
 
@@ -81,17 +83,14 @@ def test_a_newer_operator_set_keeps_the_ir_version_it_needs():
     assert run.case.model.ir_version == 10
 
 
-def test_short_names_stay_and_nothing_is_renamed_twice():
+def test_names_follow_roles_also_where_others_are_shorter():
     model = """<ir_version: 8, opset_import: ["": 17]>
     g (float[2] x2, float[2] long_name) => (float[2] z) {
       y = Add(x2, long_name) add = Neg(y) x1 = Abs(add) z = Add(x1, y)
     }"""
     run = drive(case_of(model), [tidy], has("Add"))
-    names = [v.name for v in run.case.model.graph.inputs]
-    names += [v.name for n in run.case.model.graph for v in n.outputs]
-    assert len(set(names)) == len(names)
-    assert "x2" in names
-    assert "long_name" not in names
+    assert [v.name for v in run.case.model.graph.inputs] == ["x1", "x2"]
+    assert [v.name for n in run.case.model.graph for v in n.outputs] == ["add", "neg", "abs", "y"]
     proposals = list(tidy.edits(run.case))
     assert proposals == []
 
@@ -126,6 +125,8 @@ def test_bodies_do_not_hide_outer_names():
     text = run.text
     assert "result" not in text
     assert "inner" not in text
+    assert model.graph.name == "g"
+    assert [graph.name for _, graph in places(model)][1:] == ["then_branch", "else_branch"]
     assert onnx.checker.check_model(ir.to_proto(model), full_check=True) is None
     old, new = record(before)["out_put"], record(run.case)["y"]
     assert new == pytest.approx(old)
@@ -140,3 +141,36 @@ def test_an_operator_without_a_name_still_gives_one():
     renamed = tidy.Rename(tuple(renamings(model))).apply(Case(model, before.inputs))
     assert [v.name for n in renamed.model.graph for v in n.outputs] == ["v1", "v2", "y"]
     assert [n.name for n in renamed.model.graph] == ["n1", "n2", "relu"]
+
+
+OPEN = """<ir_version: 8, opset_import: ["": 17]>
+g (float[N,3] x) => (float[N,?] y, float[?,3] z) { y = Relu(x) z = Neg(x) }"""
+
+
+def declared(c: Case) -> list[list[object]]:
+    graph = c.model.graph
+    return [[getattr(d, "value", d) for d in v.shape] for v in (*graph.inputs, *graph.outputs)]
+
+
+def test_open_dims_are_declared_as_they_are():
+    before = case_of(OPEN, x=np.ones((2, 3), np.float32))
+    run = drive(before, [tidy], has("Relu"))
+    assert declared(run.case) == [[2, 3]] * 3
+    assert list(tidy.edits(run.case)) == []
+
+
+def test_a_bug_in_dynamic_shapes_keeps_its_own():
+    before = case_of(OPEN, x=np.ones((2, 3), np.float32))
+    run = drive(before, [tidy], lambda c: declared(c)[0] == ["N", 3])
+    assert declared(run.case) == [["N", 3], [2, 3], [2, 3]]
+    run = drive(before, [tidy], lambda c: "N" in declared(c)[1])
+    assert declared(run.case) == declared(before)
+
+
+def test_a_model_that_no_backend_runs_gets_the_shapes_that_are_inferred():
+    before = case_of(OPEN, x=np.ones((2, 3), np.float32))
+    before = before.with_recording(MadeUp.of(before))
+    first = next(tidy.edits(before))
+    assert declared(first.apply(before))[0] == [2, 3]
+    # Dims that inference leaves open are not invented.
+    assert declared(first.apply(before))[1] == ["N", None]

@@ -61,10 +61,22 @@ def test_initializers_that_are_inputs_are_no_ports() -> None:
     assert plain.elements == old.elements
 
 
-def test_declared_dims_do_not_count() -> None:
+def test_open_dims_count_least() -> None:
     static = size_of("g (float[3,4] x) => (float[3,4] y) { y = Relu(x) }")
     dynamic = size_of("g (float[N,long_name] x) => (float[N,?] y) { y = Relu(x) }")
-    assert static == dynamic
+    assert (static.open, dynamic.open) == (0, 4)
+    assert static == dynamic._replace(open=0)
+    longer = size_of("g (float[3,4] in_put) => (float[3,4] y) { y = Relu(in_put) }")
+    assert dynamic < longer
+
+
+def test_plain_names_are_free() -> None:
+    plain = size_of("g (float[2] x) => (float[2] y) { div = Div(x, x)  y = Relu(div) }")
+    other = size_of("f (float[2] a) => (float[2] b) { c = Div(a, a)  b = Relu(c) }")
+    assert plain.text + 8 == other.text
+    # Which name is plain is a matter of roles.
+    swapped = size_of("g (float[2] y) => (float[2] x) { div = Div(y, y)  x = Relu(div) }")
+    assert plain < swapped
 
 
 def test_smaller_by_each_criterion() -> None:

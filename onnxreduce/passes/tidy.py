@@ -1,9 +1,10 @@
 """Leave nothing in the model that a reader would wonder about.
 
 Metadata, doc strings, the exporter's name, declared types of intermediate values, opset imports
-and functions that nothing uses; then names as an expert writes them: ``x`` for inputs, ``w`` and
-``b`` for weights and biases, ``y`` for outputs, nodes by what they do. All of it in two edits,
-because a bug that depends on a name, or on a declared type, is rare: only then in smaller steps.
+and functions that nothing uses; sizes in place of declared dims that are open; then names as an
+expert writes them: ``x`` for inputs, ``w`` and ``b`` for weights and biases, ``y`` for outputs,
+nodes by what they do. All of it in three edits, because a bug that depends on a name, or on a
+declared type, is rare: only then in smaller steps.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 import onnx_ir.passes.common as ir_passes
@@ -20,8 +22,13 @@ from onnxreduce.edits import Conflict, Proposals
 from onnxreduce.passes._draft import graph_at, listing, node_in, places
 from onnxreduce.passes._groups import follow, groups
 from onnxreduce.passes._names import Renaming, renamings
+from onnxreduce.shapes import is_size
 
 NAME = "tidy"
+RECORDS = True
+
+Sizes = tuple[str, tuple[int, ...]]
+"""The name of a value, with the size of each axis."""
 
 PLAIN_IR_VERSION = 8
 """What opset 17 came with, and every runtime of the last years reads."""
@@ -30,7 +37,44 @@ PLAIN_IR_VERSION = 8
 def edits(case: Case) -> Proposals:
     untidy = [kind for kind, clean in _KINDS.items() if clean(case.copy_model())]
     case = yield from follow(case, groups(untidy, Clean))
+    case = yield from follow(case, _declarations(case))
     yield from groups(renamings(case.model), Rename)
+
+
+def _declarations(case: Case) -> Proposals:
+    """Static shapes for all that is declared, else for the outputs alone: a bug that lives in
+    dynamic shapes is more often one of the inputs'."""
+    graph = case.model.graph
+    inputs = tuple(_static(case, value) for value in graph.inputs)
+    outputs = tuple(_static(case, value) for value in graph.outputs)
+    entries = [tuple(e for e in part if e is not None) for part in (inputs + outputs, outputs)]
+    for part in dict.fromkeys(entry for entry in entries if entry):
+        if (yield Declare(part)) is not None:
+            return
+
+
+def _static(case: Case, value: ir.Value) -> Sizes | None:
+    """The sizes that a value has, where its declaration leaves some open and they are known."""
+    if not isinstance(value.type, ir.TensorType) or _is_static(value.shape):
+        return None
+    name = value.name or ""
+    known: ir.Shape | tuple[int, ...] | None = None
+    fed = case.inputs.get(name)
+    recording = case.recording
+    if value.is_graph_input():
+        known = fed.shape if isinstance(fed, np.ndarray) else None
+    elif recording is not None and not recording.made_up:
+        found = recording.get(name)
+        known = found.shape if isinstance(found, np.ndarray) else None
+    elif recording is not None:
+        told = recording.type_of(name)
+        known = None if told is None else told.shape
+    sizes = tuple(dim for dim in known or () if is_size(dim))
+    return None if known is None or len(sizes) < len(known) else (name, sizes)
+
+
+def _is_static(shape: ir.Shape | None) -> bool:
+    return shape is not None and shape.is_static()
 
 
 @dataclass(frozen=True)
@@ -47,6 +91,34 @@ class Clean:
         changed = [_KINDS[kind](model) for kind in self.kinds]
         if not any(changed):
             raise Conflict("nothing to clean")
+        return case.same_values(model, case.inputs)
+
+
+@dataclass(frozen=True)
+class Declare:
+    """Declare the sizes of graph inputs and outputs where dims are open."""
+
+    shapes: tuple[Sizes, ...]
+
+    def describe(self) -> str:
+        return f"declare the shapes of {listing([name for name, _ in self.shapes])}"
+
+    def apply(self, case: Case) -> Case:
+        model = case.copy_model()
+        wanted, changed = dict(self.shapes), False
+        for value in (*model.graph.inputs, *model.graph.outputs):
+            dims = wanted.get(value.name or "")
+            if dims is None:
+                continue
+            if value.shape is not None and len(value.shape) != len(dims):
+                raise Conflict(f"{value.name} is declared with another rank")
+            old = dims if value.shape is None else value.shape
+            # What is declared as a number stays, and be it wrong.
+            new = [o if isinstance(o, int) else size for o, size in zip(old, dims, strict=True)]
+            changed |= value.shape is None or list(value.shape) != new
+            value.shape = ir.Shape(new)
+        if not changed:
+            raise Conflict("these shapes are declared")
         return case.same_values(model, case.inputs)
 
 
