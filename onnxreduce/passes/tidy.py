@@ -19,7 +19,7 @@ import onnx_ir.passes.common as ir_passes
 
 from onnxreduce.case import Case
 from onnxreduce.edits import Conflict, Proposals
-from onnxreduce.passes._draft import graph_at, listing, node_in, places
+from onnxreduce.passes._draft import graph_at, infer_outputs, listing, node_in, places
 from onnxreduce.passes._groups import follow, groups
 from onnxreduce.passes._names import Renaming, renamings
 from onnxreduce.shapes import is_size
@@ -66,11 +66,19 @@ def _static(case: Case, value: ir.Value) -> Sizes | None:
     elif recording is not None and not recording.made_up:
         found = recording.get(name)
         known = found.shape if isinstance(found, np.ndarray) else None
-    elif recording is not None:
-        told = recording.type_of(name)
-        known = None if told is None else told.shape
+    else:  # no backend runs it, but inference may tell
+        known = infer_outputs(_undeclared(case, name)).get(name)
     sizes = tuple(dim for dim in known or () if is_size(dim))
     return None if known is None or len(sizes) < len(known) else (name, sizes)
+
+
+def _undeclared(case: Case, name: str) -> ir.Model:
+    """The model without a declared shape of an output, which inference would repeat."""
+    model = case.copy_model()
+    for value in model.graph.outputs:
+        if value.name == name:
+            value.shape = None
+    return model
 
 
 def _is_static(shape: ir.Shape | None) -> bool:
