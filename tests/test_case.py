@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from node_cases import node_cases
 from onnx.backend.test.case.test_case import TestCase
-from onnx.backend.test.loader import load_model_tests
 
 from onnxreduce.case import Case, declared_inputs, graphs, tensors
 from onnxreduce.modelio import Store, load_model, to_proto
@@ -220,7 +220,7 @@ def check_node_case(test: TestCase, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_nothing_is_lost_in_all_node_cases(tmp_path: Path) -> None:
-    for test in load_model_tests(kind="node"):
+    for test in node_cases():
         check_node_case(test, tmp_path)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from node_cases import node_cases as collected
 from onnx import numpy_helper
-from onnx.backend.test.loader import load_model_tests
 from test_dims import assert_valid, recorded
 
 from onnxreduce.case import Case
@@ -43,7 +43,7 @@ STUCK = {
 @cache
 def node_cases() -> list[tuple[str, onnx.ModelProto, dict[str, Array]]]:
     found = []
-    for test in load_model_tests(kind="node"):
+    for test in collected():
         names = [value.name for value in test.model.graph.input]
         fed = {
             name: numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value

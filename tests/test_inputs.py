@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx.backend.test.loader import load_model_tests
+from node_cases import node_cases
 
 from onnxreduce.case import InputValue, declared_inputs
 from onnxreduce.errors import UsageError
@@ -324,7 +324,7 @@ def test_find_says_where_inputs_come_from(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_data_of_node_cases_survives(tmp_path: Path) -> None:
     checked = 0
-    for index, test in enumerate(load_model_tests(kind="node")[::7]):
+    for index, test in enumerate(node_cases()[::7]):
         model = ir.from_proto(test.model)
         values = declared_inputs(model)
         given = [

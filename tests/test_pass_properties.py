@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from node_cases import node_cases
 from onnx.backend.test.case.test_case import TestCase
-from onnx.backend.test.loader import load_model_tests
 
 from onnxreduce.case import Case
 from onnxreduce.edits import Conflict, Edit
@@ -35,7 +35,7 @@ MOST = 8
 @functools.cache
 def everything() -> list[TestCase]:
     """All node cases; they are computed on the fly, which takes seconds."""
-    return sorted(load_model_tests(kind="node"), key=lambda test: test.name)
+    return sorted(node_cases(), key=lambda test: test.name)
 
 
 def sample(step: int) -> Iterator[Case]:

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from node_cases import node_cases
 from onnx import helper as h
 from recording import (
     Direct,
@@ -199,11 +200,9 @@ def test_random_edits_of_architectures(name: str) -> None:
 
 @pytest.mark.slow
 def test_random_edits_of_node_cases() -> None:
-    from onnx.backend.test.case.node import collect_testcases
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        cases = [case for case in collect_testcases() if len(case.model.graph.node) > 1]
+        cases = [case for case in node_cases() if len(case.model.graph.node) > 1]
     random.Random(0).shuffle(cases)
     fitted: Counter[str] = Counter()
     for number, found in enumerate(cases[:150]):
