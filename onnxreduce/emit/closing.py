@@ -61,5 +61,5 @@ def _table(result: Result) -> list[str]:
 def _effort(result: Result) -> str:
     return (
         f"{result.oracle_calls} oracle calls, {result.accepted} accepted, {result.invalid} invalid "
-        f"candidates; {result.seconds:.1f} s, of which {result.oracle_seconds:.1f} s in the oracle"
+        f"candidates; {result.seconds:.1f} s, {result.oracle_seconds:.1f} s of oracle time"
     )
