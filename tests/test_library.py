@@ -12,6 +12,7 @@ from models import parallel_branches
 from onnx import helper as h
 
 from onnxreduce import Case, ReduceError, Verdict, reduce
+from onnxreduce.emit.privacy import privacy
 from onnxreduce.oracle.contract import Candidate
 
 
@@ -104,3 +105,16 @@ def test_numpy_scalars_are_tensors_of_rank_zero() -> None:
     )
     result = reduce(model, has_neg, inputs={"x": np.float32(2)})
     assert [node.op_type for node in result.reduced.model.graph] == ["Neg"]
+
+
+def test_a_report_tells_that_a_dim_kept_its_name() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]>'
+        "g (float[secret_batch] x) => (float[secret_batch] y) { a = Abs(x) y = Neg(a) }"
+    )
+
+    def needs_the_name(case: Candidate) -> bool:
+        return "secret_batch" in str(case.model.graph.input)
+
+    assert "secret_batch" in privacy(reduce(model, needs_the_name))
+    assert "secret_batch" not in privacy(reduce(model, has_neg))

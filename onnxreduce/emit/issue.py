@@ -63,6 +63,7 @@ ATTACHED = (
     ("repro.html", "with repro.js: the same in a browser"),
     ("model.onnx", "the model"),
     ("inputs.npz", "its inputs"),
+    ("oracle", "what `repro.py` asks; keep the folder beside it"),
     ("test_data_set_0", "inputs and expected outputs for `onnx_test_runner`"),
     ("backend_test", "the same for `onnx.backend.test.loader`"),
     ("op-test.jsonc", "an operator test for ONNX Runtime Web"),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from onnxreduce.case import graphs
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from onnxreduce.case import Case, graphs
 from onnxreduce.changes import short
 from onnxreduce.result import Result
 from onnxreduce.scrub import content
@@ -47,21 +51,21 @@ def _is_original_input(result: Result, name: str) -> bool:
 
 
 def _names(result: Result) -> list[str]:
-    """Names of values that the original has too, and that are more than a letter."""
-    before, after = (
-        {
-            str(value.name)
-            for graph in graphs(case.model)
-            for value in (
-                *graph.inputs,
-                *graph.initializers.values(),
-                *(value for node in graph for value in node.outputs),
-            )
-            if value.name
-        }
-        for case in (result.original, result.reduced)
-    )
+    """Names that the original has too, and that are more than a letter."""
+    before, after = (set(_mentioned(case)) for case in (result.original, result.reduced))
     return sorted(short(name) for name in before & after if len(name) > 2)
+
+
+def _mentioned(case: Case) -> Iterator[str]:
+    """Names of values, nodes and dims."""
+    for graph in graphs(case.model):
+        made = (value for node in graph for value in node.outputs)
+        yield from (node.name for node in graph if node.name)
+        for value in (*graph.inputs, *graph.initializers.values(), *made):
+            yield value.name or ""
+            for dim in value.shape or ():
+                if isinstance(dim, ir.SymbolicDim):
+                    yield dim.value or ""
 
 
 def _listing(words: list[str] | tuple[str, ...]) -> str:
