@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -264,6 +265,10 @@ def _renamed(case: Case, items: Sequence[Renaming]) -> Case:
 
 def _dims(model: ir.Model) -> list[str]:
     """Names of symbolic dims that may tell something."""
+    return [n for n in _all_dims(model) if not re.fullmatch(r"[A-Z]\d*|d\d+|unk__\d+", n)]
+
+
+def _all_dims(model: ir.Model) -> list[str]:
     found = dict.fromkeys(
         dim.value
         for _, graph in places(model)
@@ -271,15 +276,14 @@ def _dims(model: ir.Model) -> list[str]:
         for dim in value.shape or ()
         if isinstance(dim, ir.SymbolicDim) and dim.value
     )
-    return [name for name in found if not re.fullmatch(r"[A-Z]\d*|d\d+|unk__\d+", name)]
+    return list(found)
 
 
 def _with_dims(case: Case, items: Sequence[Dim]) -> Case:
     model = case.copy_model()
-    new = {item.name: f"d{index}" for index, item in enumerate(items)}
-    taken = {name for name in _dims(model) if name not in new}
-    if taken & {*new.values()}:
-        raise Conflict("a name is taken")
+    taken = set(_all_dims(model))  # two dims under one name would have to be of one size
+    free = (name for name in map("d{}".format, count()) if name not in taken)
+    new = {item.name: next(free) for item in items}
     for _, graph in places(model):
         for value in (*graph.inputs, *graph.outputs, *graph.initializers.values(), *_made(graph)):
             if value.shape is not None:

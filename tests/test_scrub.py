@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from emitting import case_of, result_of
 
@@ -15,7 +16,7 @@ from onnxreduce.case import Case
 from onnxreduce.emit.privacy import privacy
 from onnxreduce.engine import Question
 from onnxreduce.modelio import to_proto
-from onnxreduce.scrub import Scrub, content, plain, randomised
+from onnxreduce.scrub import Dim, Scrub, _with_dims, content, plain, randomised
 from onnxreduce.verdict import Verdict
 
 PRIVATE = """<ir_version: 8, opset_import: ["": 17], producer_name: "acme">
@@ -200,3 +201,16 @@ def test_privacy_of_an_ordinary_result() -> None:
         x=[1, 0],
     )
     assert "plain ones" in privacy(result_of(clean, original=private()))
+
+
+def test_two_dims_never_get_one_name() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]>'
+        "g (float[acme_a, acme_b] x) => (float[acme_a, acme_b] y) { y = Abs(x) }"
+    )
+    case = Case(ir.from_proto(model), {"x": np.ones((2, 3), np.float32)})
+    for name in ("acme_a", "acme_b"):
+        case = _with_dims(case, [Dim(name)])
+    shape = case.model.graph.inputs[0].shape
+    assert shape is not None
+    assert [str(dim) for dim in shape] == ["d0", "d1"]

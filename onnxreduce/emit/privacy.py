@@ -18,10 +18,15 @@ def privacy(result: Result) -> str:
     """A paragraph for a report."""
     if result.scrubbed is not None:
         kept = _listing(result.scrubbed.kept)
-        told = f"the bug needs {kept}, which are as in the original" if kept else "nothing is left"
+        told = (
+            f"the bug needs {kept}, which are as in the original"
+            if kept
+            else "nothing is left in it"
+        )
         return (
             "Scrubbed: weights, inputs and names were replaced as far as the bug survives it; "
-            f"of the original, besides its operators and shapes, {told}."
+            f"of the original, besides its operators and shapes, {told}. Not scrubbed: what "
+            "report.html, summary.json and journal.jsonl tell of the way there."
         )
     numbers = [
         short(name)
