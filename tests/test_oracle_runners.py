@@ -339,15 +339,6 @@ def test_interrupts_reach_the_programs_of_an_executable(opened, question) -> Non
     assert (verdict.outcome, verdict.detail) == (Outcome.BORING, "SIGINT")
 
 
-def test_question_is_cheap(opened, question) -> None:
-    runner = opened("def interesting(case): return True\n")
-    ask(runner, question)
-    begin = time.perf_counter()
-    for _ in range(50):
-        ask(runner, question)
-    assert (time.perf_counter() - begin) / 50 < 0.02  # 0.2 ms on an idle machine
-
-
 def test_no_directories_are_left(opened, question, tmp_path, monkeypatch) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()

@@ -142,17 +142,8 @@ def test_large_arguments_and_results(worker: Worker) -> None:
     assert worker.call("builtins:bytes", data) == data
 
 
-def test_cheap(worker: Worker) -> None:
-    begin = time.perf_counter()
-    worker.call("os:getpid")
-    started = time.perf_counter() - begin
-    times = []
-    for _ in range(200):
-        begin = time.perf_counter()
-        worker.call("os:getpid")
-        times.append(time.perf_counter() - begin)
-    assert started < 2  # 0.05 s on an idle machine
-    assert sorted(times)[100] < 0.005  # 0.1 ms there
+def test_one_process_answers_every_call(worker: Worker) -> None:
+    assert len({worker.call("os:getpid") for _ in range(200)}) == 1
 
 
 def test_exception_keeps_the_worker_and_shows_the_callee(worker: Worker, callee: str) -> None:

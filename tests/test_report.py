@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -185,10 +184,7 @@ def large(result: Result, way: Way) -> str:
     small.graph.remove([*nodes[:300][::-1]], safe=False)
     inputs = {"x": np.ones((1, 4, 8, 8), np.float32)}
     told = replace(result, original=Case(model, inputs), reduced=Case(small, inputs))
-    began = time.perf_counter()
-    page = report(told, way)
-    assert time.perf_counter() - began < 5
-    return page
+    return report(told, way)
 
 
 def test_a_large_original_is_drawn_small(large: str) -> None:
@@ -203,7 +199,7 @@ def test_a_large_original_is_drawn_small(large: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(browser.find() is None, reason="no Chromium, Chrome or Edge is installed")
-def test_the_page_fits_every_screen_and_loads_at_once(
+def test_the_page_fits_every_screen_and_asks_for_nothing_else(
     large: str, result: Result, way: Way, tmp_path: Path
 ) -> None:
     from playwright.sync_api import sync_playwright
@@ -219,9 +215,7 @@ def test_the_page_fits_every_screen_and_loads_at_once(
                 page.on("console", lambda message, said=said: said.append(message.text))
                 asked: list[str] = []
                 page.on("request", lambda request, asked=asked: asked.append(request.url))
-                began = time.perf_counter()
                 page.goto((tmp_path / f"{name}.html").as_uri())
-                assert time.perf_counter() - began < 2
                 wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
                 assert wide <= 0, (name, width)
                 assert said == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import tempfile
-import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -550,7 +549,9 @@ def test_without_a_recording_values_are_made_up_the_same_every_time() -> None:
     assert cut.inputs["a"].tobytes() == KeepNodes(("b",)).apply(case).inputs["a"].tobytes()
 
 
-def test_ten_of_ten_thousand_nodes_are_cut_without_touching_the_rest() -> None:
+def test_ten_of_ten_thousand_nodes_are_cut_without_copying_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     count = 10_000
     nodes = [h.make_node("Relu", [f"v{k}"], [f"v{k + 1}"]) for k in range(count)]
     value = h.make_tensor_value_info
@@ -559,10 +560,10 @@ def test_ten_of_ten_thousand_nodes_are_cut_without_touching_the_rest() -> None:
     case = case.with_recording(MadeUp.of(case))
     index(case.model)
     KeepNodes(("v5000",)).apply(case)  # infers types, once
-    start = time.process_time()
-    for k in range(5000, 5100):
-        KeepNodes(tuple(f"v{k + n}" for n in range(10))).apply(case)
-    assert (time.process_time() - start) / 100 < 0.01
+    monkeypatch.setattr(ir.Model, "clone", lambda model: pytest.fail("copied whole"))
+    kept = tuple(f"v{5000 + n}" for n in range(10))
+    small = KeepNodes(kept).apply(case)
+    assert tuple(node.outputs[0].name for node in small.model.graph) == kept
 
 
 def test_weights_are_shared_not_copied() -> None:
