@@ -14,10 +14,11 @@ from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
-from onnxreduce.proto import Payload, skeleton
+from onnxreduce.cloning import clone_model
+from onnxreduce.encoding import Encoded, encode
+from onnxreduce.proto import Payload
 from onnxreduce.shapes import ValueType
 from onnxreduce.size import Size, measure
 from onnxreduce.tensors import Array, array_digest, graphs, nested, tensor_digest, tensors
@@ -73,7 +74,7 @@ class Case:
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of the canonical model, its tensors and the inputs."""
-        hasher = hashlib.sha256(self.skeleton.SerializeToString(deterministic=True))
+        hasher = hashlib.sha256(self.encoded.content)
         for payload in self.payloads:
             hasher.update(tensor_digest(payload.tensor).encode())
         for name in sorted(self.inputs):
@@ -85,22 +86,18 @@ class Case:
         return hasher.hexdigest()
 
     @property
-    def skeleton(self) -> onnx.ModelProto:
-        """The canonical model without the bytes of tensors above 1 kB. Not to be changed."""
-        return self._parts[0]
-
-    @property
     def payloads(self) -> list[Payload]:
         """The tensors whose bytes the skeleton leaves out, and where they belong."""
-        return self._parts[1]
+        return self.encoded.payloads
 
     @cached_property
-    def _parts(self) -> tuple[onnx.ModelProto, list[Payload]]:
-        return skeleton(self.model)
+    def encoded(self) -> Encoded:
+        """The canonical model without the bytes of tensors above 1 kB."""
+        return encode(self.model)
 
     def copy_model(self) -> ir.Model:
         """A model that may be changed in place; its tensors are shared."""
-        return self.model.clone()
+        return clone_model(self.model)
 
     def same_values(self, model: ir.Model, inputs: Mapping[str, InputValue]) -> Case:
         """A case whose surviving values are what they were: the recording stays right."""
@@ -109,7 +106,7 @@ class Case:
     def with_recording(self, recording: Recording | None) -> Case:
         other = replace(self, recording=recording)
         # Size, digest and skeleton do not depend on it, and cost milliseconds for each 100 MB.
-        known = ("size", "digest", "_parts")
+        known = ("size", "digest", "encoded")
         other.__dict__.update(
             {name: self.__dict__[name] for name in known if name in self.__dict__}
         )

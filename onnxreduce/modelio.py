@@ -13,6 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxreduce.case import Case, declared_inputs
+from onnxreduce.encoding import tag, varint
 from onnxreduce.errors import Unwritable, UsageError
 from onnxreduce.files import replacing
 from onnxreduce.inputs import flat_inputs
@@ -112,8 +113,7 @@ class Store:
             return path
 
     def _external(self, case: Case) -> bytes:
-        proto = onnx.ModelProto()
-        proto.CopyFrom(case.skeleton)
+        proto = case.encoded.message()
         for message, part in _places(proto, case.payloads):
             name = f"{tensor_digest(part.tensor)}.bin"
             self._pool(name, part.tensor)
@@ -157,8 +157,7 @@ def _places(
 
 def to_proto(case: Case) -> onnx.ModelProto:
     """The whole model as one message, its tensors copied into it. Above 2 GB go by path."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(case.skeleton)
+    proto = case.encoded.message()
     for message, part in _places(proto, case.payloads):
         message.raw_data = bytes(payload(part.tensor))
     return proto
@@ -185,10 +184,9 @@ def write_inline(case: Case, file: IO[bytes]) -> None:
     https://protobuf.dev/programming-guides/encoding/).
     """
     if not case.payloads:
-        file.write(case.skeleton.SerializeToString(deterministic=True))
+        file.write(case.encoded.content)
         return
-    rest = onnx.ModelProto()
-    rest.CopyFrom(case.skeleton)
+    rest = case.encoded.message()
     inner = [part for part in case.payloads if part.index is None]
     if inner:
         for message, part in zip(list(hollow(rest)), inner, strict=True):
@@ -201,33 +199,19 @@ def write_inline(case: Case, file: IO[bytes]) -> None:
         body = memoryview(b"")
         if index in tensors:
             body = payload(tensors[index])
-            head += _key(onnx.TensorProto.RAW_DATA_FIELD_NUMBER) + _varint(len(body))
+            head += tag(onnx.TensorProto.RAW_DATA_FIELD_NUMBER) + varint(len(body))
         length = len(head) + len(body)
-        heads.append(_key(onnx.GraphProto.INITIALIZER_FIELD_NUMBER) + _varint(length) + head)
+        heads.append(tag(onnx.GraphProto.INITIALIZER_FIELD_NUMBER) + varint(length) + head)
         bodies.append(body)
     rest.graph.ClearField("initializer")
     graph = rest.graph.SerializeToString(deterministic=True)
     rest.ClearField("graph")
     total = len(graph) + sum(map(len, heads)) + sum(map(len, bodies))
     file.write(rest.SerializeToString(deterministic=True))
-    file.write(_key(onnx.ModelProto.GRAPH_FIELD_NUMBER) + _varint(total) + graph)
+    file.write(tag(onnx.ModelProto.GRAPH_FIELD_NUMBER) + varint(total) + graph)
     for head, body in zip(heads, bodies, strict=True):
         file.write(head)
         file.write(body)
-
-
-def _key(field: int) -> bytes:
-    """The tag of a length-delimited field."""
-    return _varint(field << 3 | 2)
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 def save_model(model: ir.Model | Case, path: Path) -> None:
@@ -243,7 +227,7 @@ def save_model(model: ir.Model | Case, path: Path) -> None:
     if case.model.graph.meta.get(SOURCE) == str(path.resolve()):
         raise UsageError(f"{path} is the input model, which is never written to: name another file")
     slack = 1 << 20
-    size = weight(case) + case.skeleton.ByteSize() + slack
+    size = weight(case) + len(case.encoded.content) + slack
     try:
         if size < PROTOBUF_LIMIT:
             with replacing(path) as temporary, temporary.open("wb") as file:
@@ -256,8 +240,7 @@ def save_model(model: ir.Model | Case, path: Path) -> None:
 
 def _save_external(case: Case, path: Path) -> None:
     data = path.with_name(path.name + ".data")
-    proto = onnx.ModelProto()
-    proto.CopyFrom(case.skeleton)
+    proto = case.encoded.message()
     written: dict[str, int] = {}
     with replacing(data) as temporary, temporary.open("wb") as file:
         for message, part in _places(proto, case.payloads):

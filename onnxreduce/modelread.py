@@ -15,10 +15,12 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx_ir import serde
 
+from onnxreduce.cloning import clone_model
+from onnxreduce.encoding import TRAINING_INFO, encode
 from onnxreduce.errors import UsageError
 from onnxreduce.files import check_regular
 from onnxreduce.modelcheck import FileSpan, all_graphs, all_tensors, check_model, check_tensor
-from onnxreduce.proto import PROTOBUF_LIMIT, TRAINING_INFO, skeleton
+from onnxreduce.proto import PROTOBUF_LIMIT
 from onnxreduce.tensors import SparseInitializer, graphs, nested
 
 EXTERNAL = "onnxreduce.external"
@@ -66,7 +68,7 @@ def model_of(proto: onnx.ModelProto, path: Path) -> ir.Model:
         model = serde.deserialize_model(proto)
         _settle(model, held, mapped)
         _sort(path, model)
-        skeleton(model.clone())  # what cannot be written again (bad UTF-8, say) shows now
+        encode(clone_model(model))  # what cannot be written again (bad UTF-8, say) shows now
     except (serde.SerdeError, ValueError, TypeError, KeyError, RuntimeError) as error:
         raise UsageError(f"{path} cannot be read: {_reason(error)}") from error
     if "ai.onnx" in model.opset_imports and "" not in model.opset_imports:

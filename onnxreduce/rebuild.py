@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from onnxreduce.activations import MadeUp
 from onnxreduce.case import Case, InputValue, Recording
+from onnxreduce.cloning import clone_graph
 from onnxreduce.edits import Conflict
 from onnxreduce.graph import Index, bodies, index
 from onnxreduce.shapes import ValueType, agrees, bind
@@ -114,7 +115,7 @@ class _Parts:
             name=graph.name,
             metadata_props=dict(graph.metadata_props),
         )
-        copy = view.clone()
+        copy = clone_graph(view)
         copy.meta.update(graph.meta)
         return copy
 

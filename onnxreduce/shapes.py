@@ -13,7 +13,7 @@ import onnx.shape_inference
 import onnx_ir as ir
 from onnx_ir import serde
 
-from onnxreduce.proto import skeleton
+from onnxreduce.encoding import encode
 
 FAILURES = (
     onnx.shape_inference.InferenceError,
@@ -89,11 +89,11 @@ def _declared(model: ir.Model) -> dict[str, ValueType]:
 
 
 def _infer(model: ir.Model) -> dict[str, ValueType]:
-    proto, _ = skeleton(model)
+    content = encode(model).content
     outcome = None
     for data_propagation in (True, False):
         with contextlib.suppress(*FAILURES):
-            outcome = onnx.shape_inference.infer_shapes(proto, data_prop=data_propagation)
+            outcome = onnx.shape_inference.infer_shapes(content, data_prop=data_propagation)
             break
     found: dict[str, ValueType] = {}
     for info in outcome.graph.value_info if outcome else ():

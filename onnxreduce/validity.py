@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import onnx
@@ -27,16 +28,24 @@ class Skeleton:
     """What the static checks see of a case.
 
     Attributes:
-        proto: the model without large tensors.
+        content: the serialised model without large tensors.
         missing: which of the main graph's initializers lack their bytes.
     """
 
-    proto: onnx.ModelProto
+    content: bytes
     missing: tuple[int, ...]
 
     @classmethod
     def of(cls, case: Case) -> Skeleton:
-        return cls(case.skeleton, tuple(p.index for p in case.payloads if p.index is not None))
+        missing = tuple(part.index for part in case.payloads if part.index is not None)
+        return cls(case.encoded.content, missing)
+
+    @cached_property
+    def proto(self) -> onnx.ModelProto:
+        """Not to be changed."""
+        message = onnx.ModelProto()
+        message.ParseFromString(self.content)
+        return message
 
 
 Check = Callable[[Skeleton], str | None]
@@ -96,12 +105,11 @@ class Checks:
         if not names:
             return None
         skeleton = Skeleton.of(case)
-        content = skeleton.proto.SerializeToString()
         try:
             reason: str | None = self.worker.call(
                 "onnxreduce.validity:first_failure",
                 names,
-                content,
+                skeleton.content,
                 skeleton.missing,
                 timeout=self.timeout,
             )
@@ -120,7 +128,7 @@ class Checks:
 
 def first_failure(names: tuple[str, ...], content: bytes, missing: tuple[int, ...]) -> str | None:
     """The first of the named checks that a serialised skeleton fails, with the reason."""
-    skeleton = Skeleton(onnx.ModelProto.FromString(content), missing)
+    skeleton = Skeleton(content, missing)
     for name in names:
         reason = STATIC[name](skeleton)
         if reason is not None:

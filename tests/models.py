@@ -65,3 +65,46 @@ def parallel_branches() -> onnx.ModelProto:
           y = Sqrt(v)
         }"""
     )
+
+
+NESTED = """
+<ir_version: 10, opset_import: ["" : 21, "local" : 1, "custom" : 3], producer_name: "p">
+main (float[N,3] x, bool flag) => (float[N,3] y, float[M] z)
+<float[3] w = {1, 2, 3}, float[2] unused = {0, 0}>
+{
+    [first] a = local.scale <factor = 2.0> (x, w)
+    y = If (flag) <
+        then_branch = then_graph () => (float[N,3] t) <float[1] k = {7}> {
+            u = Add(a, k)
+            t = If (flag) <
+                then_branch = deep () => (float[N,3] d) { d = Mul(u, w) },
+                else_branch = deeper () => (float[N,3] e) { e = Identity(a) }
+            >
+        },
+        else_branch = else_graph () => (float[N,3] f) { f = Clip(a, , w_max) }
+    >
+    w_max = Constant <value = float {6}> ()
+    z = custom.Strange <names = ["a", "b"], mode = "m"> (x, , w)
+}
+<domain: "local", opset_import: ["" : 21], doc_string: "scales">
+scale <factor> (v, m) => (r) {
+    c = Constant <value_float: float = @factor> ()
+    s = Mul(v, c)
+    r = Mul(s, m)
+}
+"""
+
+
+def nested_model() -> onnx.ModelProto:
+    proto = onnx.parser.parse_model(NESTED)
+    proto.metadata_props.add(key="k", value="v")
+    proto.graph.node[0].metadata_props.add(key="namespace", value="a/b")
+    proto.graph.input[0].type.tensor_type.shape.dim[0].denotation = "DATA_BATCH"
+    annotation = proto.graph.quantization_annotation.add(tensor_name="w")
+    annotation.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="unused")
+    proto.graph.doc_string = "doc"
+    # The parser accepts the order in which the text is written; onnx wants definitions first.
+    nodes = sorted(proto.graph.node, key=lambda node: node.op_type != "Constant")
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    return proto

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from models import nested_model
 from node_cases import node_cases
 from onnx.backend.test.case.test_case import TestCase
 
@@ -13,48 +14,6 @@ from onnxreduce.case import Case, declared_inputs, graphs, tensors
 from onnxreduce.modelio import Store, load_model, to_proto
 from onnxreduce.tensors import SparseInitializer
 from tests.roundtrip import normal
-
-NESTED = """
-<ir_version: 10, opset_import: ["" : 21, "local" : 1, "custom" : 3], producer_name: "p">
-main (float[N,3] x, bool flag) => (float[N,3] y, float[M] z)
-<float[3] w = {1, 2, 3}, float[2] unused = {0, 0}>
-{
-    [first] a = local.scale <factor = 2.0> (x, w)
-    y = If (flag) <
-        then_branch = then_graph () => (float[N,3] t) <float[1] k = {7}> {
-            u = Add(a, k)
-            t = If (flag) <
-                then_branch = deep () => (float[N,3] d) { d = Mul(u, w) },
-                else_branch = deeper () => (float[N,3] e) { e = Identity(a) }
-            >
-        },
-        else_branch = else_graph () => (float[N,3] f) { f = Clip(a, , w_max) }
-    >
-    w_max = Constant <value = float {6}> ()
-    z = custom.Strange <names = ["a", "b"], mode = "m"> (x, , w)
-}
-<domain: "local", opset_import: ["" : 21], doc_string: "scales">
-scale <factor> (v, m) => (r) {
-    c = Constant <value_float: float = @factor> ()
-    s = Mul(v, c)
-    r = Mul(s, m)
-}
-"""
-
-
-def nested_model() -> onnx.ModelProto:
-    proto = onnx.parser.parse_model(NESTED)
-    proto.metadata_props.add(key="k", value="v")
-    proto.graph.node[0].metadata_props.add(key="namespace", value="a/b")
-    proto.graph.input[0].type.tensor_type.shape.dim[0].denotation = "DATA_BATCH"
-    annotation = proto.graph.quantization_annotation.add(tensor_name="w")
-    annotation.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="unused")
-    proto.graph.doc_string = "doc"
-    # The parser accepts the order in which the text is written; onnx wants definitions first.
-    nodes = sorted(proto.graph.node, key=lambda node: node.op_type != "Constant")
-    del proto.graph.node[:]
-    proto.graph.node.extend(nodes)
-    return proto
 
 
 def saved(proto: onnx.ModelProto, tmp_path: Path, name: str = "model.onnx") -> Path:
@@ -169,9 +128,9 @@ def test_skeleton_leaves_large_tensors_out_and_copies_share_them(tmp_path: Path)
         ],
     )
     case = Case(load_model(saved(onnx.helper.make_model(graph), tmp_path)), {})
-    assert case.skeleton.ByteSize() < 300
+    assert len(case.encoded.content) < 300
     assert [part.index for part in case.payloads] == [1]
-    assert case.skeleton.graph.initializer[1].dims == [5000]
+    assert case.encoded.message().graph.initializer[1].dims == [5000]
     copy = Case(case.copy_model(), {})
     assert copy.payloads[0].tensor is case.payloads[0].tensor
     assert copy.digest == case.digest

@@ -92,9 +92,9 @@ def test_the_checker_sees_a_model_without_its_weights() -> None:
         if node.op_type == "Conv":
             node.op_type = "NoSuchOperator"
             break
-    broken = Case(case.model, case.inputs)
-    assert "NoSuchOperator" in (check_model(Skeleton.of(broken)) or "")
-    assert all(list(tensor.dims) != [0] for tensor in broken.skeleton.graph.initializer)
+    broken = Skeleton.of(Case(case.model, case.inputs))
+    assert "NoSuchOperator" in (check_model(broken) or "")
+    assert all(list(tensor.dims) != [0] for tensor in broken.proto.graph.initializer)
 
 
 def test_constants_in_attributes_may_be_large() -> None:

@@ -30,7 +30,7 @@ def model_text(case: Case, most: int = LONG) -> str:
             `parsed_back` gives the same model; beyond, a tensor of more than `LARGE` is left as
             its name and type, since nobody reads a million numbers.
     """
-    proto = to_proto(case) if case.size.elements <= most else named_only(case.skeleton)
+    proto = to_proto(case) if case.size.elements <= most else named_only(case.encoded.message())
     return onnx.printer.to_text(proto)
 
 

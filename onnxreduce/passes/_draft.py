@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from onnxreduce.case import Case, InputValue
 from onnxreduce.edits import Conflict, key, keyed
-from onnxreduce.proto import skeleton
+from onnxreduce.encoding import encode
 from onnxreduce.shapes import FAILURES
 
 Place = tuple[str, ...]
@@ -318,7 +318,7 @@ def initializer(name: str, tensor: ir.TensorProtocol) -> ir.Value:
 
 def infer_outputs(model: ir.Model) -> dict[str, ir.Shape]:
     """The shapes of graph outputs, as far as they can be inferred without large tensors."""
-    proto, _ = skeleton(model)
+    proto = encode(model).message()
     try:
         proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except FAILURES:

@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from onnxreduce.case import Case
 from onnxreduce.edits import Conflict, Proposals, key, keyed
+from onnxreduce.encoding import encode
 from onnxreduce.passes._draft import (
     Draft,
     Place,
@@ -30,7 +31,6 @@ from onnxreduce.passes._draft import (
     replace,
 )
 from onnxreduce.passes._groups import follow, groups
-from onnxreduce.proto import skeleton
 from onnxreduce.shapes import FAILURES, inferred
 
 NAME = "subgraphs"
@@ -318,7 +318,7 @@ def _bypass(graph: ir.Graph, name: str, by: str) -> None:
 
 def _kinds(model: ir.Model) -> dict[Place, dict[str, Kind]]:
     """Element types and shapes of tensors inside the bodies of the main graph, as inferred."""
-    proto, _ = skeleton(model)
+    proto = encode(model).message()
     try:
         proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except FAILURES:
