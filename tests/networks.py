@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx
 import onnx_ir as ir
+from drive import run_ort
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxreduce.case import Case
@@ -64,11 +65,22 @@ class Net:
         for result in results:
             result.type.tensor_type.elem_type = TensorProto.FLOAT
         graph = helper.make_graph(self.nodes, "g", inputs, results, self.weights)
-        imports = [helper.make_opsetid("", opset)]
+        domains = sorted({node.domain for node in self.nodes} - {""})
+        imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in domains)]
         model = helper.make_model(graph, opset_imports=imports, ir_version=10)
         model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        if not all(value.type.tensor_type.HasField("shape") for value in model.graph.output):
+            declare(model, {name: array for name, (array, _) in self.inputs.items()})
         onnx.checker.check_model(model)
         return Case(ir.from_proto(model), {name: array for name, (array, _) in self.inputs.items()})
+
+
+def declare(model: onnx.ModelProto, inputs: dict[str, Array]) -> None:
+    """Say the ranks of outputs behind operators that onnx cannot infer."""
+    for value, array in zip(model.graph.output, run_ort(model, inputs), strict=True):
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        dims = [f"{value.name}_{at}" for at in range(array.ndim)]
+        value.CopyFrom(helper.make_tensor_value_info(value.name, kind, dims))
 
 
 def attention() -> Case:

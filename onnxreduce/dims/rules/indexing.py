@@ -78,6 +78,7 @@ def _within(n: Site, inner: tuple[Expr, ...], outer: tuple[Expr, ...], but: int)
 
 
 @rule("GatherND")
+@rule("GatherND", domain="com.microsoft")
 def gather_nd(n: Site) -> None:
     x, indices = n.ax(0), n.ax(1)
     batch = n.number("batch_dims")

@@ -125,3 +125,11 @@ def unsqueeze(n: Site) -> None:
     new = {at % rank for at in axes}
     rest = iter(x)
     n.out(UNIT if at in new else next(rest) for at in range(rank))
+
+
+@rule("ExpandDims", domain="com.microsoft")
+def expand_dims(n: Site) -> None:
+    x, at = n.ax(0), int(n.need(1).reshape(-1)[0])
+    n.fix(1)
+    at += len(x) + 1 if at < 0 else 0
+    n.out((*x[:at], UNIT, *x[at:]))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from onnxreduce.dims.expr import UNIT, Expr
+from onnxreduce.dims.expr import UNIT, Axes, Expr
 from onnxreduce.dims.rules import rule
 from onnxreduce.dims.site import Site, Unruly
 from onnxreduce.dims.solve import Size
@@ -15,12 +15,38 @@ from onnxreduce.dims.windows import Window, windows
 @rule("MaxPool", "AveragePool", "LpPool")
 def pool(n: Site) -> None:
     x = n.ax(0)
+    out = (*x[:2], *pooled(n, x[2:], n.shape_out()[2:]))
+    n.out(out)
+    n.out(out, 1)
+
+
+@rule("MaxpoolWithMask", domain="com.microsoft")
+def pool_with_mask(n: Site) -> None:
+    n.match(n.ax(0), n.ax(1))
+    pool(n)
+
+
+@rule("NhwcMaxPool", domain="com.microsoft")
+def pool_last(n: Site) -> None:
+    x = n.ax(0)
+    n.out((x[0], *pooled(n, x[1:-1], n.shape_out()[1:-1]), x[-1]))
+
+
+@rule("QLinearAveragePool", domain="com.microsoft")
+def quantised_pool(n: Site) -> None:
+    if n.number("channels_last"):
+        pool_last(n)
+    else:
+        pool(n)
+
+
+def pooled(n: Site, x: Axes, sizes: Sequence[int]) -> list[Expr]:
+    """The spatial axes of the output, from those of the input and their sizes now."""
     shape = n.numbers("kernel_shape")
     kernel = [n.fresh(size, ("kernel_shape", i)) for i, size in enumerate(shape)]
-    frames = windows(n, x[2:], kernel)
-    out: list[Expr] = [x[0], x[1]]
-    for i, (frame, axis) in enumerate(zip(frames, x[2:], strict=True)):
-        current = n.shape_out()[2 + i]
+    frames = windows(n, x, kernel)
+    out: list[Expr] = []
+    for i, (frame, axis, current) in enumerate(zip(frames, x, sizes, strict=True)):
         if frame.ceil and frame.out(axis.size, frame.kernel.size) != current:
             frames[i] = frame = replace(frame, ceil=False)
         if frame.out(axis.size, frame.kernel.size) != current:
@@ -35,7 +61,7 @@ def pool(n: Site) -> None:
             return frame.out(size(axis), fitting(frame, size(axis), size(frame.kernel)))
 
         out.append(n.driven(current, places, "window"))
-    lengths = list(zip(frames, x[2:], strict=True))
+    lengths = list(zip(frames, x, strict=True))
 
     def pads(size: Size) -> list[int]:
         pairs = [f.pads_for(fitting(f, size(axis), size(f.kernel))) for f, axis in lengths]
@@ -46,8 +72,7 @@ def pool(n: Site) -> None:
         lambda size: [fitting(f, size(axis), size(f.kernel)) for f, axis in lengths],
     )
     n.attr("pads", pads)
-    n.out(out)
-    n.out(out, 1)
+    return out
 
 
 def _reaches(frame: Window, axis: Expr) -> Callable[[Size], bool]:

@@ -77,9 +77,13 @@ def qlinear_matmul(n: Site) -> None:
 
 
 @rule("QLinearConv")
+@rule("QLinearConv", domain="com.microsoft")
 def qlinear_conv(n: Site) -> None:
     x, w = n.ax(0), n.ax(3)
-    n.out((x[0], channels(n, x[1], w), *spatial(n, x[2:], w[2:])))
+    if n.number("channels_last"):
+        n.out((x[0], *spatial(n, x[1:-1], w[2:], last=True), channels(n, x[-1], w)))
+    else:
+        n.out((x[0], channels(n, x[1], w), *spatial(n, x[2:], w[2:])))
     for i in (4, 5):
         per_axis(n, i, w[0])
     if n.has(8):
@@ -89,6 +93,11 @@ def qlinear_conv(n: Site) -> None:
 @rule("QLinearAdd", "QLinearMul", domain="com.microsoft")
 def qlinear_binary(n: Site) -> None:
     n.out(n.broadcast((0, 3)))
+
+
+@rule("QLinearWhere", domain="com.microsoft")
+def qlinear_where(n: Site) -> None:
+    n.out(n.broadcast((0, 1, 4)))
 
 
 @rule("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", domain="com.microsoft")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnxreduce.dims.expr import product
+from onnxreduce.dims.expr import Expr, product
 from onnxreduce.dims.rules import rule
 from onnxreduce.dims.site import Site
 
@@ -10,15 +10,32 @@ from onnxreduce.dims.site import Site
 @rule("LSTM", "GRU", "RNN")
 def recurrent(n: Site) -> None:
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[n.op_type]
-    x, w, r = n.ax(0), n.ax(1), n.ax(2)
+    w, r = n.ax(1), n.ax(2)
+    directions, hidden = w[0], r[2]
+    stacked = product((n.rigid(gates), hidden))
+    n.match(w, (directions, stacked, n.ax(0)[2]))
+    n.match(r, (directions, stacked, hidden))
+    _states(n, gates, directions, hidden)
+
+
+@rule("DynamicQuantizeLSTM", domain="com.microsoft")
+def quantised_lstm(n: Site) -> None:
+    """The weights are transposed, and have scales: for each direction, or each gate's place."""
+    w, r = n.ax(1), n.ax(2)
+    directions, hidden = w[0], r[1]
+    stacked = product((n.rigid(4), hidden))
+    n.match(w, (directions, n.ax(0)[2], stacked))
+    n.match(r, (directions, hidden, stacked))
+    for i in range(8, 12):
+        n.match(n.ax(i), (directions, stacked)[: n.rank(i)])
+    _states(n, 4, directions, hidden)
+
+
+def _states(n: Site, gates: int, directions: Expr, hidden: Expr) -> None:
+    x = n.ax(0)
     batch_first = n.number("layout") == 1
     batch, time = (x[0], x[1]) if batch_first else (x[1], x[0])
-    directions, hidden = w[0], r[2]
     n.freeze(directions)
-    n.unify(w[2], x[2])
-    n.match(r[:1], w[:1])
-    n.unify(w[1], product((n.rigid(gates), hidden)))
-    n.unify(r[1], product((n.rigid(gates), hidden)))
     if n.has(3):
         n.match(n.ax(3), (directions, product((n.rigid(2 * gates), hidden))))
     if n.has(4):

@@ -9,6 +9,7 @@ from onnxreduce.dims.site import Site
 
 
 @rule("GridSample")
+@rule("GridSample", domain="com.microsoft")
 def grid_sample(n: Site) -> None:
     x, grid = n.ax(0), n.ax(1)
     n.unify(x[0], grid[0])
@@ -29,6 +30,23 @@ def roi_align(n: Site) -> None:
     n.attr("output_height", lambda size: size(rows))
     n.attr("output_width", lambda size: size(columns))
     n.out((rois[0], x[1], rows, columns))
+
+
+@rule("CropAndResize", domain="com.microsoft")
+def crop_and_resize(n: Site) -> None:
+    x, rois = n.ax(0), n.ax(1)
+    n.unify(n.ax(2)[0], rois[0])
+    n.clamp(2, x[0])
+    n.freeze(rois[1])
+    vector = n.prov(3)
+    n.fix(3)
+    sizes = [n.fresh(size, ("crop_size", at)) for at, size in enumerate(n.shape_out()[2:])]
+    for at, axis in enumerate(sizes):
+        if vector is None:
+            n.freeze(axis)
+        else:
+            n.sized(axis, vector.elements[at])
+    n.out((rois[0], x[1], *sizes))
 
 
 @rule("MaxRoiPool")

@@ -15,6 +15,7 @@ from onnxreduce.dims.solve import Size
 
 
 @rule("Pad")
+@rule("Pad", domain="com.microsoft")
 def pad(n: Site) -> None:
     x = list(n.ax(0))
     attribute = "pads" if n.given("pads") else "paddings"
@@ -144,6 +145,7 @@ def multinomial(n: Site) -> None:
 
 
 @rule("Range")
+@rule("Range", domain="com.microsoft")
 def range_(n: Site) -> None:
     vectors = [n.prov(i) for i in range(3)]
     count = n.shape_out()[0]
