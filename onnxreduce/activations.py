@@ -11,6 +11,7 @@ import hashlib
 import mmap
 import os
 import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -243,7 +244,8 @@ def _new_file(directory: Path) -> Path:
 
 
 class LazyRecorder:
-    """Gives a case its recording when somebody asks for one, and remembers the last.
+    """Gives a case its recording when somebody asks for one, and remembers the last; from any
+    thread.
 
     Args:
         store: writes candidates (`modelio.Store`).
@@ -260,19 +262,21 @@ class LazyRecorder:
         self._directory = directory
         self._timeout = timeout
         self._last: tuple[str, Recorded | MadeUp] | None = None
+        self._lock = threading.Lock()
 
     def recorded(self, case: Case) -> Case:
         """The case with its recording; recorded only if it has none."""
         if case.recording is not None:
             return case
-        if self._last is None or self._last[0] != case.digest:
-            path = self._store.write(case)
-            try:
-                recording = record(case, path, self._worker, self._directory, self._timeout)
-            finally:
-                self._store.discard(path)
-            self._last = case.digest, recording
-        return case.with_recording(self._last[1])
+        with self._lock:
+            if self._last is None or self._last[0] != case.digest:
+                path = self._store.write(case)
+                try:
+                    recording = record(case, path, self._worker, self._directory, self._timeout)
+                finally:
+                    self._store.discard(path)
+                self._last = case.digest, recording
+            return case.with_recording(self._last[1])
 
 
 def _random_array(dtype: ir.DataType, dims: list[int], rng: np.random.Generator) -> Array:

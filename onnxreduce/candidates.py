@@ -23,17 +23,23 @@ class Candidates:
         self._store = store
         self._newest: dict[str, tuple[Path, Stamp]] = {}
         self._holders: dict[Path, int] = {}
+        self._gates: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
 
     def write(self, case: Case) -> Path:
         """The file of a case; pair with `discard`."""
         digest = case.digest
         with self._lock:
-            path, stamp = self._newest.get(digest, (None, ()))
-            if path is None or path not in self._holders or _stamp(path) != stamp:
-                path = self._store.write(case)
+            gate = self._gates.setdefault(digest, threading.Lock())
+        with gate:  # others write other cases meanwhile
+            path = self._held(digest)
+            if path is not None:
+                return path
+            path = self._store.write(case)
+            with self._lock:
                 self._newest[digest] = path, _stamp(path)
-            self._holders[path] = self._holders.get(path, 0) + 1
+                self._holders[path] = 1
+                self._gates.pop(digest, None)
             return path
 
     def discard(self, path: Path) -> None:
@@ -45,7 +51,17 @@ class Candidates:
             del self._holders[path]
             for digest in [key for key, (newest, _) in self._newest.items() if newest == path]:
                 del self._newest[digest]
-            self._store.discard(path)
+        self._store.discard(path)
+
+    def _held(self, digest: str) -> Path | None:
+        """The file that others hold, if nobody has changed it; one more holds it now."""
+        with self._lock:
+            path, stamp = self._newest.get(digest, (None, ()))
+            if path is None or path not in self._holders or _stamp(path) != stamp:
+                return None
+            self._gates.pop(digest, None)
+            self._holders[path] += 1
+            return path
 
 
 def _stamp(path: Path) -> Stamp:

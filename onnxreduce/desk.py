@@ -30,6 +30,8 @@ class Desk:
         self._panel = panel
         self._candidates = candidates
         self._threads = ThreadPoolExecutor(jobs, thread_name_prefix="check")
+        # Large files take a while to be written and to be removed; neither is waited for.
+        self._disk = ThreadPoolExecutor(jobs + 1, thread_name_prefix="disk")
         self._known: dict[str, str | None] = {}
         self._files: dict[Case, Path] = {}
 
@@ -49,25 +51,27 @@ class Desk:
         """A checked case needs its file no longer."""
         path = self._files.pop(case, None)
         if path is not None:
-            self._candidates.discard(path)
+            self._disk.submit(self._candidates.discard, path)
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
         for case in list(self._files):
             self.release(case)
+        self._disk.shutdown(wait=True)
 
     def _check(self, case: Case) -> str | None:
         with contextlib.suppress(KeyError):
             return self._known[case.digest]
-        path = self._candidates.write(case)
+        written = self._disk.submit(self._candidates.write, case)
         reason: str | None = "not checked"
         try:
             reason = self._known[case.digest] = self._trusted.invalid(case)
         finally:
+            path = written.result()
             if reason is None:
                 self._files[case] = path
             else:
-                self._candidates.discard(path)
+                self._disk.submit(self._candidates.discard, path)
         return reason
 
     def __enter__(self) -> Self:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import traceback
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from onnxreduce import journal
@@ -51,6 +52,8 @@ class History:
         """What this run has brought to safety."""
         self._directory = workspace.output
         self._journal: journal.Journal | None = None
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="history")
+        self._saving: Future[None] | None = None
         self._reached: Size | None = None
         if self._directory is None:
             return
@@ -73,7 +76,12 @@ class History:
         self._write(event, durable=True, **self._first, original=describe(original))
 
     def asked(self, question: Question, verdict: Verdict, calls: int) -> None:
-        """A candidate has its verdict."""
+        """A candidate has its verdict.
+
+        Raises:
+            Unwritable: the case that was accepted before could not be brought to safety.
+        """
+        self._settle()
         if self._is_new(question.case):
             self._write(
                 "asked",
@@ -86,11 +94,22 @@ class History:
             )
 
     def accepted(self, question: Question, verdict: Verdict, calls: int) -> None:
-        """A candidate has become the current case: from now on it is the result, come what may."""
+        """A candidate has become the current case: from now on it is the result, come what may.
+
+        It is written while the oracle is asked the next question, and is safe before the answer is
+        noted.
+        """
+        self._settle()
         if self._directory is None or not self._is_new(question.case):
             return
         self._reached = None
-        self._save(question.case, self._directory)
+        write = (question, verdict, calls, self._directory)
+        self._saving = self._writer.submit(self._write_accepted, *write)
+
+    def _write_accepted(
+        self, question: Question, verdict: Verdict, calls: int, directory: Path
+    ) -> None:
+        self._save(question.case, directory)
         self._write(
             "accepted",
             durable=True,
@@ -114,6 +133,7 @@ class History:
 
     def finished(self, result: Result) -> None:
         """The artefacts are written."""
+        self._settle()
         self._write(
             "finished",
             durable=True,
@@ -124,6 +144,7 @@ class History:
 
     def broken(self, stage: str, error: Exception) -> None:
         """A pass failed by a mistake of its own."""
+        self._settle()
         self._write("broken", stage=stage, traceback="".join(traceback.format_exception(error)))
 
     def unwritable(self, error: OSError | Unwritable) -> UsageError:
@@ -136,8 +157,15 @@ class History:
         )
 
     def close(self) -> None:
+        self._writer.shutdown(wait=True)
         if self._journal is not None:
             self._journal.close()
+
+    def _settle(self) -> None:
+        """Waits until what is accepted is safe."""
+        saving, self._saving = self._saving, None
+        if saving is not None:
+            saving.result()
 
     def _look_back(self, path: Path, original: Case, fingerprint: str) -> None:
         events = list(journal.read(path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +36,7 @@ from onnxreduce.oracle.loading import OracleSource, find_oracle
 from onnxreduce.oracle.runners import Runner, identity_of
 from onnxreduce.progress import Listener, Silent
 from onnxreduce.result import Result
-from onnxreduce.schedule import stages
+from onnxreduce.schedule import preload, stages
 from onnxreduce.scrub import Scrub, Scrubbed
 from onnxreduce.speculate import SPARE
 from onnxreduce.start import Start, control, first_case, other_sizes
@@ -143,6 +144,7 @@ class Reduction:
             first = history.base or self.start.case
             if self.options.error is not None:
                 notes.add(str(judge.plan(first, control(first), self.options.error)))
+            self._get_ready(stack, first)
             verdict = judge.original(first)
             held = self.source.holding(judge.hold(first))
             history.begin(self.start.case)
@@ -182,6 +184,16 @@ class Reduction:
 
         cluster = stack.enter_context(Cluster(options.dask))
         return partial(RemoteRunner, cluster), options.jobs or cluster.jobs
+
+    def _get_ready(self, stack: ExitStack, first: Case) -> None:
+        """Has what the passes need done while the oracle looks at the original; what fails here
+        is tried again when it is needed, and told then."""
+        ahead = ThreadPoolExecutor(2, thread_name_prefix="ready")
+        stack.callback(ahead.shutdown)
+        stack.callback(self.trusted.close)
+        ahead.submit(self.trusted.recorded, first)
+        ahead.submit(self.trusted.warm_up)
+        ahead.submit(preload)
 
     def _history(self, fingerprint: str) -> History:
         return History(self.workspace, self.start.case, fingerprint, rebase=self.options.force)

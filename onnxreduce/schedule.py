@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 
 from onnxreduce.case import Case
+from onnxreduce.dims import rules
 from onnxreduce.edits import Pass, Proposals
 from onnxreduce.passes import suspects as suspect_pass
 from onnxreduce.passes.suspects import Suspects
@@ -108,6 +109,12 @@ def stages(*, cuts: bool = True, suspects: Suspects | None = None) -> list[Stage
     structure = _with_cuts(suspects) if cuts else _without_cuts()
     last = [stage("pairs", few)] if cuts else []
     return [*structure, *(stage(name) for name in SMALL), *last]
+
+
+def preload() -> None:
+    """Loads what takes long and is needed late, for a time when the oracle is busy."""
+    importlib.import_module("onnxscript.optimizer")
+    rules.known()
 
 
 def stage(module: str, when: When = always) -> Stage:

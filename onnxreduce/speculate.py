@@ -12,6 +12,7 @@ oracle is busy.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import queue
@@ -36,6 +37,9 @@ process needs to get warm, so killing sooner costs more than it saves."""
 
 SPARE = 1
 """So many questions that will not be asked any more may run besides the jobs."""
+
+PATIENT = 0.05
+"""An oracle that takes so many seconds leaves time to prepare for either answer."""
 
 MEMORY = 0.95
 """How much of what was learned about a pass is left after each of its questions."""
@@ -178,8 +182,11 @@ class Speculation:
         elif root.walks and child.position is not None:
             self._bring(child, root.walks.pop())
         root.children[yes] = None
-        self._drop(root)
         self._root = child
+        self._absorb()
+        with contextlib.suppress(Spent):  # said when the verdict is asked for
+            self._fill()
+        self._drop(root)
 
     def close(self) -> None:
         """Gives up whatever was put ahead of time."""
@@ -216,7 +223,7 @@ class Speculation:
 
     def _fill(self) -> None:
         """Puts the likeliest questions, as many as the desk takes."""
-        asks, checks = self._desk.jobs, self._desk.jobs
+        asks, checks = self._desk.jobs, self._desk.jobs + (self._pace > PATIENT)
         edges: list[tuple[float, int, Node, bool | None]] = [(-1.0, 0, self._root, None)]
         while edges and (asks or checks) and -edges[0][0] >= LEAST:
             chance, _, parent, yes = heapq.heappop(edges)

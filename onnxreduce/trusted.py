@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ class Crew:
     def __init__(self) -> None:
         self._idle: queue.LifoQueue[Worker] = queue.LifoQueue()
         self._workers: list[Worker] = []
+        self._closed = False
 
     def call(
         self,
@@ -43,7 +45,7 @@ class Crew:
                 try:
                     return worker.call(target, *args, timeout=timeout, memory=memory)
                 except WorkerError as error:
-                    if error.kind != "crash" or not left:
+                    if error.kind != "crash" or not left or self._closed:
                         raise
         finally:
             self._idle.put(worker)
@@ -52,11 +54,14 @@ class Crew:
         try:
             return self._idle.get_nowait()
         except queue.Empty:
+            if self._closed:
+                raise WorkerError("crash", "the run is over") from None
             worker = Worker()
             self._workers.append(worker)
             return worker
 
     def kill(self) -> None:
+        self._closed = True
         for worker in self._workers:
             worker.kill()
 
@@ -85,6 +90,11 @@ class Trusted:
             self._candidates.discard(path)
         return self._checks.backend is not None
 
+    def warm_up(self) -> None:
+        """Has another process ready to check candidates while one records."""
+        with contextlib.suppress(WorkerError):
+            self._crew.call("onnxreduce.validity:first_failure", (), b"", (), timeout=SECONDS)
+
     def limit(self, seconds: float) -> None:
         """Candidates need not take longer than a multiple of the original's time."""
         assert self._checks is not None
@@ -93,11 +103,7 @@ class Trusted:
     def invalid(self, case: Case) -> str | None:
         """Why a candidate is not worth a question; None when nothing speaks against it."""
         assert self._checks is not None
-        path = self._candidates.write(case)
-        try:
-            return self._checks.check(case, path)
-        finally:
-            self._candidates.discard(path)
+        return self._checks.check(case, self._candidates)
 
     def recorded(self, case: Case) -> Case:
         """The case with its intermediate values."""

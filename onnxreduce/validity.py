@@ -16,7 +16,7 @@ import onnx
 import onnx.checker
 import onnx.shape_inference
 
-from onnxreduce.activations import Caller
+from onnxreduce.activations import Caller, Files
 from onnxreduce.case import Case
 from onnxreduce.process import WorkerError
 from onnxreduce.proto import hollow
@@ -88,18 +88,26 @@ class Checks:
                 return checks
         return cls(static, None, worker, timeout)
 
-    def check(self, case: Case, model_path: Path) -> str | None:
+    def check(self, case: Case, files: Files) -> str | None:
         """Why a candidate is invalid, in one line; None when nothing speaks against it.
 
         A candidate whose recording is still right is not run: its values are those of a case
         that ran.
+
+        Args:
+            case: the candidate.
+            files: writes it, when it is to be run.
         """
         reason = self._look(case, self.static)
         if reason is not None:
             return reason
         if self.backend is None or (case.recording is not None and not case.recording.made_up):
             return None
-        return self._run(case, model_path)
+        path = files.write(case)
+        try:
+            return self._run(case, path)
+        finally:
+            files.discard(path)
 
     def _look(self, case: Case, names: tuple[str, ...]) -> str | None:
         if not names:

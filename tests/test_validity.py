@@ -13,7 +13,7 @@ from onnx import helper as h
 from recording import Direct, case_of, light_case, parsed, recorded
 
 from onnxreduce.case import Case
-from onnxreduce.modelio import save_model
+from onnxreduce.modelio import Store, save_model
 from onnxreduce.passes._draft import infer_outputs
 from onnxreduce.process import Worker
 from onnxreduce.shapes import inferred
@@ -37,6 +37,10 @@ def saved(case: Case, directory: Path) -> Path:
     path = directory / "model.onnx"
     save_model(case, path)
     return path
+
+
+def files(directory: Path) -> Store:
+    return Store(directory / "candidates", external=False)
 
 
 def passed_by(case: Case, directory: Path) -> Checks:
@@ -122,11 +126,11 @@ def test_a_candidate_that_does_not_run(tmp_path: Path) -> None:
         "agraph (float[4] x) => (float[N] y) <int64[1] s = {3}> { y = Reshape(x, s) }", x=X
     )
     static = Checks(("sorted",), "onnxruntime", Direct())
-    reason = static.check(candidate, saved(candidate, tmp_path))
+    reason = static.check(candidate, files(tmp_path))
     assert reason is not None
     assert reason.startswith("onnxruntime: ")
     assert "\n" not in reason
-    assert checks.check(parsed(GOOD, x=X), saved(parsed(GOOD, x=X), tmp_path)) is None
+    assert checks.check(parsed(GOOD, x=X), files(tmp_path)) is None
 
 
 def test_what_the_original_fails_is_not_asked_of_candidates(tmp_path: Path) -> None:
@@ -139,7 +143,7 @@ def test_what_the_original_fails_is_not_asked_of_candidates(tmp_path: Path) -> N
     checks = passed_by(case, tmp_path)
     assert "shapes" not in checks.static
     assert checks.backend is None
-    assert checks.check(case, tmp_path / "never-read.onnx") is None
+    assert checks.check(case, files(tmp_path)) is None
 
 
 def test_the_reference_judges_where_onnxruntime_cannot(tmp_path: Path) -> None:
@@ -161,9 +165,9 @@ def test_pure_cuts_of_a_case_that_ran_are_not_run(tmp_path: Path) -> None:
     case = recorded(parsed(GOOD, x=X))
     cut = DeleteNodes(("a",)).apply(case)
     checks = Checks(tuple(STATIC), "onnxruntime", Forbidden())
-    assert checks.check(cut, tmp_path / "never-read.onnx") is None
+    assert checks.check(cut, files(tmp_path)) is None
     with pytest.raises(AssertionError, match="a run was asked for"):
-        checks.check(cut.with_recording(None), tmp_path / "never-read.onnx")
+        checks.check(cut.with_recording(None), files(tmp_path))
 
 
 def hang(*args: object) -> None:
@@ -187,7 +191,7 @@ def test_a_run_that_hangs_or_crashes_is_a_reason(what: str, reason: str, tmp_pat
                 )
 
         checks = Checks((), "onnxruntime", Bad())
-        assert reason in (checks.check(parsed(GOOD, x=X), tmp_path / "model.onnx") or "")
+        assert reason in (checks.check(parsed(GOOD, x=X), files(tmp_path)) or "")
 
 
 def test_stored_models_pass_what_onnx_says_they_pass(tmp_path: Path) -> None:
