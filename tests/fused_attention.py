@@ -325,4 +325,20 @@ ATTENTION: dict[str, tuple[Callable[[], Case], str]] = {
         ),
         "1x1x2 1x1 1x1 1x1",
     ),
+    "LinearAttention": (
+        lambda: single(
+            "LinearAttention",
+            2,
+            x=f(2, 5, 32),
+            x2=f(2, 5, 16),
+            x3=f(2, 5, 12),
+            xs=f(2, 2, 8, 6),
+            d=f(2, 5, 2),
+            b=f(2, 5, 2),
+            q_num_heads=4,
+            kv_num_heads=2,
+            update_rule="gated_delta",
+        ),
+        "1x1x1 1x1x1 1x1x1 1x1x1x1 1x1x1 1x1x1",
+    ),
 }

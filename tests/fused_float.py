@@ -158,4 +158,8 @@ FLOAT: dict[str, tuple[Callable[[], Case], str]] = {
         ),
         "1x16x1x1",
     ),
+    "CausalConvWithState": (
+        lambda: single("CausalConvWithState", 2, x=f(2, 6, 9), w=f(6, 1, 4), b=f(6), xs=f(2, 6, 3)),
+        "1x1x1 1x1x1 1x1x2 1",
+    ),
 }

@@ -202,7 +202,9 @@ class Analysis:
                 site.fix(*range(site.arity))
         self._captures(node)
         for j, value in enumerate(node.outputs):
-            if value.name:
+            if value.name and j in site.open:
+                self.axes[value.name] = None
+            elif value.name:
                 self.axes[value.name] = site.results.get(j) or self._frozen(value)
         self._trace(site, node)
 
@@ -215,6 +217,7 @@ class Analysis:
         except (Unruly, SizeMismatch, LookupError, TypeError, ValueError, ArithmeticError) as error:
             self._undo(marks)
             site.results.clear()
+            site.open.clear()
             return error
         return None
 

@@ -246,6 +246,8 @@ class _Emitter:
             if axes is None or len(axes) != len(value.shape):
                 if not (value.is_graph_input() or value.is_graph_output()):
                     value.shape = None
+                elif axes is None and value.producer() is not None and self.plan.changed():
+                    value.shape = ir.Shape([None] * len(value.shape))
                 continue
             dims = [
                 self.plan.size(axis) if isinstance(dim, int) and dim == axis.size else dim

@@ -144,6 +144,15 @@ def _same_elements(site: Any, inputs: Inputs) -> Vector | None:
     return Vector(source.elements, rank, source.dtype)
 
 
+@tracer("ConstantOfShape")
+def _filled(site: Any, inputs: Inputs) -> Vector | None:
+    """Equal elements that are no stored literal."""
+    result = site.value_out()
+    if result is None or result.dtype.kind not in "iufb":
+        return None
+    return _computed(lambda: result.reshape(-1)[0].item(), (), result)
+
+
 @tracer("Cast")
 def _cast(site: Any, inputs: Inputs) -> Vector | None:
     source, result = inputs[0], site.value_out()

@@ -40,6 +40,7 @@ class Site:
         self.domain = node.domain
         self.opset = analysis.opset(node.domain)
         self.results: dict[int, Axes] = {}
+        self.open: set[int] = set()
 
     # --- reading ---------------------------------------------------------------------------
 
@@ -152,6 +153,18 @@ class Site:
         if shape is not None and tuple(axis.size for axis in result) != shape:
             raise Unruly(f"output {j} is {shape}, not {tuple(a.size for a in result)}")
         self.results[j] = result
+
+    def out_by_values(self, j: int = 0) -> None:
+        """The size of output `j` depends on values: whatever it becomes is right, as long as it is
+        a graph output that no node reads.
+
+        Raises:
+            Frozen: a node reads it.
+        """
+        value = self.node.outputs[j]
+        if value.uses():
+            raise Frozen(f"a node reads output {j}, whose size depends on values")
+        self.open.add(j)
 
     def driven(self, size: int, function: SizeFn, why: str = "") -> Expr:
         """A new axis whose size is a function of others."""

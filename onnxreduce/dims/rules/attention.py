@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import onnx_ir as ir
+
 from onnxreduce.dims.expr import Axes, Expr, product, total
 from onnxreduce.dims.rules import rule
-from onnxreduce.dims.site import Site
+from onnxreduce.dims.site import Frozen, Site, Unruly
 
 
 @rule("Attention")
@@ -28,7 +30,11 @@ def attention(n: Site) -> None:
         n.match(n.ax(5), (batch, k[1], past[2], v[3]))
         keys = total((past[2], keys))
     if n.has(3):
-        n.spread([(batch, heads, queries, keys), n.ax(3)])
+        mask = n.ax(3)
+        if 1 < mask[-1].size < keys.size:  # of the keys that are no padding
+            covered(n, keys, mask[-1])
+            mask = (*mask[:-1], keys)
+        n.spread([(batch, heads, queries, keys), mask])
     if n.has(6):
         n.unify(n.ax(6)[0], batch)
         n.clamp(6, keys, counts=True)
@@ -61,6 +67,7 @@ def rotary_embedding(n: Site) -> None:
     if n.has(3):
         n.match(n.ax(3), (batch, time))
         n.unify(n.ax(1)[0], n.ax(2)[0])
+        covered(n, n.ax(1)[0], time)
         n.clamp(3, n.ax(1)[0])
     n.out(n.ax(0))
 
@@ -98,3 +105,58 @@ def covered(n: Site, rows: Expr, steps: Expr) -> None:
     """A table with a row for each step, and maybe more."""
     more = rows.size - steps.size
     n.unify(rows, total((steps, n.slack(more))) if more > 0 else steps)
+
+
+@rule("FlexAttention", domain="ai.onnx.preview")
+def flex_attention(n: Site) -> None:
+    """Bodies change scores one by one."""
+    for name in ("score_mod", "prob_mod"):
+        attribute = n.node.attributes.get(name)
+        if attribute is not None and _shaped(attribute.as_graph()):
+            raise Frozen("a body that holds tensors")
+    q, k, v = n.ax(0), n.ax(1), n.ax(2)
+    n.match(k[:3], v[:3])
+    n.match((q[0], q[3]), (k[0], k[3]))
+    n.unify(q[1], product((k[1], n.fresh(q[1].size // k[1].size))))
+    n.out((*q[:3], v[3]))
+
+
+def _shaped(graph: ir.Graph) -> bool:
+    """Whether a body holds more than scalars, or declares sizes."""
+    held = [value.const_value for value in graph.initializers.values()]
+    held += [
+        a.as_tensor() for node in graph for name, a in node.attributes.items() if name == "value"
+    ]
+    if any(tensor is not None and tensor.size > 1 for tensor in held):
+        return True
+    return any(isinstance(dim, int) for value in graph.inputs for dim in value.shape or ())
+
+
+@rule("LinearAttention")
+@rule("LinearAttention", domain="com.microsoft")
+def linear_attention(n: Site) -> None:
+    """A state for each head of the keys takes the place of a cache."""
+    if n.number("state_window"):
+        raise Unruly("several states")
+    queries, count = n.number("q_num_heads"), n.number("kv_num_heads")
+    if queries % count:
+        raise Unruly("more heads of keys than of queries")
+    shared, times = n.fresh(count), n.fresh(queries // count)
+    heads = product((shared, times))
+    n.attr("q_num_heads", lambda size: size(heads))
+    n.attr("kv_num_heads", lambda size: size(shared))
+    batch, time, hidden = n.ax(0)
+    width, depth = n.fresh(hidden.size // queries), n.fresh(n.sh(2)[2] // count)
+    n.unify(hidden, product((heads, width)))
+    n.match(n.ax(1), (batch, time, product((shared, width))))
+    n.match(n.ax(2), (batch, time, product((shared, depth))))
+    state = (batch, shared, width, depth)
+    if n.has(3):
+        n.match(n.ax(3), state)
+    if n.has(4):
+        whole = n.sh(4)[2] == count * width.size
+        n.match(n.ax(4), (batch, time, product((shared, width)) if whole else shared))
+    if n.has(5):
+        n.spread([(batch, time, shared), n.ax(5)])
+    n.out((batch, time, product((heads, depth))))
+    n.out(state, 1)

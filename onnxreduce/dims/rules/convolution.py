@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from onnxreduce.dims.expr import UNIT, Expr, product
+from onnxreduce.dims.expr import UNIT, Expr, product, total
 from onnxreduce.dims.rules import rule
 from onnxreduce.dims.site import Site, Unruly
 from onnxreduce.dims.solve import Size
@@ -119,10 +119,9 @@ def _grown(
     extra = n.numbers("output_padding", [0] * len(x))
     shape = n.shape_out()[2:]
     if n.given("output_shape"):
-        for axis in (*x, *kernel):
-            n.freeze(axis)
-        return [n.rigid(size) for size in shape]
+        frames = _implied(n, frames, x, extra)
     out: list[Expr] = []
+    grown: list[Callable[[Size], int]] = []
     for frame, axis, more, current in zip(frames, x, extra, shape, strict=True):
 
         def grow(size: Size, frame: Window = frame, axis: Expr = axis, more: int = more) -> int:
@@ -134,8 +133,48 @@ def _grown(
             reach = (kernel - 1) * frame.dilation + 1
             return (size(axis) - 1) * frame.stride + more + reach - before - after
 
+        grown.append(grow)
         if grow(lambda expr: expr.size) != current:
             raise Unruly("the output is not what kernel, pads and strides give")
         out.append(n.driven(current, grow, "window"))
     mend_windows(n, frames)
+    n.attr("output_shape", _following(n.numbers("output_shape"), grown))
     return out
+
+
+def _implied(n: Site, frames: list[Window], x: tuple[Expr, ...], extra: list[int]) -> list[Window]:
+    """The pads that an explicit output shape amounts to."""
+    made = []
+    for frame, axis, more, size in zip(frames, x, extra, n.shape_out()[2:], strict=True):
+        reach = (frame.kernel.size - 1) * frame.dilation + 1
+        pads = (axis.size - 1) * frame.stride + more + reach - size
+        if pads < 0:
+            raise Unruly("the output is longer than its windows")
+        made.append(replace(frame, pads=(pads // 2, pads - pads // 2), same=False))
+    return made
+
+
+def _following(old: list[int], grown: list[Callable[[Size], int]]) -> Callable[[Size], list[int]]:
+    """Explicit sizes, of which the last ones are spatial."""
+    return lambda size: [*old[: len(old) - len(grown)], *(grow(size) for grow in grown)]
+
+
+@rule("CausalConvWithState")
+@rule("CausalConvWithState", domain="com.microsoft")
+def causal_conv(n: Site) -> None:
+    """A filter for each channel reaches back; the state holds what it reaches."""
+    x, w = n.ax(0), n.ax(1)
+    if len(x) != 3 or any(n.number(name) for name in ("channels_last", "state_window")):
+        raise Unruly("another layout")
+    if n.number("dilation", 1) != 1 or n.number("input_channels"):
+        raise Unruly("dilated, or of some channels")
+    n.unify(x[1], w[0])
+    if n.has(2):
+        n.unify(n.ax(2)[0], w[0])
+    before: Expr = n.ax(3)[2] if n.has(3) else n.fresh(w[2].size - 1)
+    if w[2].size > 1:
+        n.unify(w[2], total((before, UNIT)))
+    if n.has(3):
+        n.match(n.ax(3), (*x[:2], before))
+    n.out(x)
+    n.out((*x[:2], before), 1)

@@ -13,7 +13,7 @@ UNARY = (
     *("Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax", "Softplus"),
     *("Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Trilu", "CumSum"),
     *("Bernoulli", "RandomNormalLike", "RandomUniformLike", "EyeLike", "LRN"),
-    *("Scaler", "Binarizer", "CumProd"),
+    "CumProd",
 )
 BINARY = (
     *("Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal"),

@@ -7,16 +7,13 @@ from onnxreduce.dims.rules import rule
 from onnxreduce.dims.site import Frozen, Site
 
 REASONS = {
-    "Compress": "how many elements are kept depends on values",
     "If": "its branches read values of the outer graph",
     "Loop": "its body reads values of the outer graph",
-    "NonMaxSuppression": "how many boxes are left depends on values",
     "Scan": "its body declares the axes it reads",
     "SequenceMap": "its body declares the axes it reads",
     "SplitToSequence": "a sequence has no axes here",
     "StringSplit": "the length of the longest list depends on values",
     "TfIdfVectorizer": "its attributes describe the input",
-    "Unique": "how many values differ depends on values",
 }
 
 

@@ -159,3 +159,20 @@ def loss(n: Site) -> None:
     n.clamp(1, x[1])
     n.out(labels if n.text("reduction", "mean") == "none" else ())
     n.out(x, 1)
+
+
+@rule("TensorScatter")
+def tensor_scatter(n: Site) -> None:
+    """Writes a piece for each sequence of a batch into a cache."""
+    cache, update = n.ax(0), n.ax(1)
+    at = n.axis("axis", -2)
+    n.match(cache[:at] + cache[at + 1 :], update[:at] + update[at + 1 :])
+    first = 0
+    if n.has(2):
+        n.unify(n.ax(2)[0], cache[0])
+        first = int(n.need(2).max(initial=0))
+    if n.text("mode", "linear") == "circular":
+        first = 0
+        n.clamp(2, cache[at])
+    n.check(lambda size: size(cache[at]) >= first + size(update[at]), "the cache is too short")
+    n.out(cache)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from onnxreduce.dims.expr import UNIT, Axes, Expr
+from onnxreduce.dims.expr import UNIT, Axes, Expr, product
 from onnxreduce.dims.rules import rule
 from onnxreduce.dims.site import Site, Unruly
 from onnxreduce.dims.solve import Size
@@ -98,3 +98,43 @@ def fitting(frame: Window, length: int, kernel: int) -> int:
 def global_pool(n: Site) -> None:
     x = n.ax(0)
     n.out((x[0], x[1], *(UNIT for _ in x[2:])))
+
+
+@rule("MaxUnpool")
+def unpool(n: Site) -> None:
+    """Indices count the elements of the whole output."""
+    x = n.ax(0)
+    n.match(n.ax(1), x)
+    kernel = n.numbers("kernel_shape")
+    strides = n.numbers("strides", [1] * len(kernel))
+    pads = n.numbers("pads", [0] * 2 * len(kernel))
+    out: list[Expr] = []
+    for at, axis in enumerate(x[2:]):
+        more = kernel[at] - pads[at] - pads[at + len(kernel)]
+        whole = (axis.size - 1) * strides[at] + more
+        out.append(
+            n.driven(
+                whole,
+                lambda size, axis=axis, at=at, more=more: (size(axis) - 1) * strides[at] + more,  # type: ignore[misc]
+                "window",
+            )
+        )
+    if n.has(2):
+        vector = n.prov(2)
+        n.fix(2)
+        if vector is None:
+            raise Unruly("an output shape of unknown origin")
+        least = out
+        out = [n.fresh(size, ("output_shape", at)) for at, size in enumerate(n.shape_out()[2:])]
+        n.check(
+            lambda size: all(size(a) >= size(b) for a, b in zip(out, least, strict=True)),
+            "the output is shorter than its windows",
+        )
+        for axis, element in zip((*x[:2], *out), vector.elements, strict=True):
+            n.sized(axis, element)
+    result = (*x[:2], *out)
+    indices = n.node.inputs[1]
+    producer = None if indices is None else indices.producer()
+    if producer is None or producer.op_type != "MaxPool":  # the places that one found are inside
+        n.clamp(1, product(result))
+    n.out(result)

@@ -10,7 +10,7 @@ import numpy as np
 from onnxreduce.dims.expr import UNIT, Expr, product, total
 from onnxreduce.dims.provenance import Dim, Element, Lit
 from onnxreduce.dims.rules import rule
-from onnxreduce.dims.site import Frozen, Site, Unruly
+from onnxreduce.dims.site import Site, Unruly
 from onnxreduce.dims.solve import Size
 
 
@@ -175,31 +175,19 @@ def shape(n: Site) -> None:
     n.out(n.rigid(size) for size in n.shape_out())
 
 
-@rule("NonZero")
-def non_zero(n: Site) -> None:
-    """Only where everything is known to be non-zero is the count a size."""
-    x = n.ax(0)
-    source = n.node.inputs[0]
-    producer = None if source is None else source.producer()
-    value = n.val(0)
-    filled = producer is not None and producer.op_type == "ConstantOfShape"
-    if not filled or value is None or not np.all(value):
-        raise Frozen("the count depends on values")
-    n.out((n.rigid(len(x)), product(x)))
-
-
 @rule("Resize", "Upsample")
 def resize(n: Site) -> None:
     x = n.ax(0)
     at = {"Upsample": 1}.get(n.op_type, 1 if n.opset < 11 else 2)
-    if n.text("keep_aspect_ratio_policy", "stretch") != "stretch":
-        raise Unruly("the aspect ratio is kept")
     rank = len(x)
     axes = [axis % rank for axis in n.numbers("axes", range(rank))]
     n.fix(*range(1, n.arity))
     out = list(x)
     shape = n.shape_out()
-    if n.has(3) and n.sh(3) != (0,):
+    if n.text("keep_aspect_ratio_policy", "stretch") != "stretch":
+        for axis, made in zip(axes, _same_aspect(n, [x[axis] for axis in axes]), strict=True):
+            out[axis] = made
+    elif n.has(3) and n.sh(3) != (0,):
         vector = n.prov(3)
         if vector is None:
             raise Unruly("sizes of unknown origin")
@@ -211,6 +199,26 @@ def resize(n: Site) -> None:
         for axis, scale in zip(axes, _scales(n, at), strict=True):
             out[axis] = _scaled(n, x[axis], scale, shape[axis])
     n.out(out)
+
+
+def _same_aspect(n: Site, x: Sequence[Expr]) -> list[Expr]:
+    """One scale for all axes: the least or the largest that the sizes ask for."""
+    vector = n.prov(3)
+    if vector is None:
+        raise Unruly("sizes of unknown origin")
+    wanted = [n.fresh(int(e.value), ("sizes", at)) for at, e in enumerate(vector.elements)]
+    for axis, element in zip(wanted, vector.elements, strict=True):
+        n.sized(axis, element)
+    choose = min if n.text("keep_aspect_ratio_policy") == "not_larger" else max
+
+    def scaled(size: Size, axis: Expr) -> int:
+        scale = choose(size(want) / size(have) for want, have in zip(wanted, x, strict=True))
+        return floor(scale * size(axis) + 0.5)
+
+    return [
+        n.driven(scaled(lambda e: e.size, axis), lambda size, axis=axis: scaled(size, axis))  # type: ignore[misc]
+        for axis in x
+    ]
 
 
 def _scales(n: Site, i: int) -> list[float | Element]:

@@ -210,10 +210,19 @@ def split(n: Site) -> None:
         if n.has(1) and vector is None:
             n.freeze(x[at])
     else:
-        if len(set(sizes)) > 1:
-            raise Unruly("the last piece is smaller")
         part = n.fresh(sizes[0])
-        n.unify(x[at], product((n.rigid(outputs), part)))
         parts = [part] * outputs
+        if sizes[-1] == sizes[0]:
+            n.unify(x[at], product((n.rigid(outputs), part)))
+        else:
+            parts = _uneven(n, x[at], part, sizes[-1], outputs)
     for j, part in enumerate(parts):
         n.out((*x[:at], part, *x[at + 1 :]), j)
+
+
+def _uneven(n: Site, axis: Expr, part: Expr, size: int, count: int) -> list[Expr]:
+    """The last piece is what is left: the others are as long as the axis divided, rounded up."""
+    last = n.fresh(size)
+    n.unify(axis, total((product((n.rigid(count - 1), part)), last)))
+    n.check(lambda size: size(part) - count < size(last) <= size(part), "uneven pieces")
+    return [*[part] * (count - 1), last]
