@@ -22,6 +22,7 @@ from onnxreduce.modelcheck import check_tensor
 from onnxreduce.npz import read_npz, write_npz
 from onnxreduce.shapes import is_size, symbol
 from onnxreduce.tensors import Array
+from onnxreduce.wire import parse
 
 DATA_SET = "test_data_set_0"
 """The directory beside a model that holds its inputs, in the layout of ONNX's backend tests."""
@@ -213,7 +214,8 @@ def _load_value(path: Path, value: ir.Value) -> InputValue:
     try:
         content = path.read_bytes()
         if _is_optional(value.type):
-            optional = onnx.OptionalProto.FromString(content)
+            optional = onnx.OptionalProto()
+            parse(path, content, optional)
             if optional.HasField("tensor_value"):
                 return _load_tensor(path, optional.tensor_value)
             if optional.HasField("sequence_value"):
@@ -222,8 +224,12 @@ def _load_value(path: Path, value: ir.Value) -> InputValue:
                 raise UsageError(f"{path} holds an optional of a kind that is not supported")
             return None
         if _is_sequence(value.type):
-            return _load_sequence(path, onnx.SequenceProto.FromString(content))
-        return _load_tensor(path, onnx.TensorProto.FromString(content))
+            sequence = onnx.SequenceProto()
+            parse(path, content, sequence)
+            return _load_sequence(path, sequence)
+        tensor = onnx.TensorProto()
+        parse(path, content, tensor)
+        return _load_tensor(path, tensor)
     except DecodeError:
         raise UsageError(f"{path} is not the ONNX message that {value.name!r} needs") from None
     except OSError as error:
@@ -363,8 +369,8 @@ BATCH = re.compile(r"n|b|bs|.*batch.*", re.IGNORECASE)
 OTHER = 8
 """The size that a symbolic dim gets when nothing says otherwise."""
 
-MOST = 1 << 31
-"""Inputs with more elements are not made up."""
+MOST = 1 << 27
+"""Inputs with more elements together are not made up: a file of a few bytes may ask for any."""
 
 
 def bind_dims(model: ir.Model, given: Mapping[str, int]) -> dict[str, int]:
@@ -402,13 +408,15 @@ def make_inputs(
     """
     sizes = bind_dims(model, dims or {})
     made: dict[str, InputValue] = {}
+    elements = 0.0
     for value in declared_inputs(model):
         name = value.name or ""
         shape = [
             dim if is_size(dim) else sizes.get(symbol(dim), OTHER if axis else 1)
             for axis, dim in enumerate(value.shape if value.shape is not None else [1])
         ]
-        if np.prod(shape, dtype=float) > MOST:
+        elements += np.prod(shape, dtype=float)
+        if elements > MOST:
             raise UsageError(f"input {name!r} is too large to make up: give it with --inputs")
         spread = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
         rng = np.random.default_rng([seed, spread])

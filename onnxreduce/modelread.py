@@ -22,6 +22,7 @@ from onnxreduce.files import check_regular
 from onnxreduce.modelcheck import FileSpan, all_graphs, all_tensors, check_model, check_tensor
 from onnxreduce.proto import PROTOBUF_LIMIT
 from onnxreduce.tensors import SparseInitializer, graphs, nested
+from onnxreduce.wire import parse
 
 EXTERNAL = "onnxreduce.external"
 """In the main graph's `meta`: the model was read with external data."""
@@ -98,7 +99,7 @@ def _read_proto(path: Path) -> onnx.ModelProto:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     proto = onnx.ModelProto()
     try:
-        proto.ParseFromString(content)
+        parse(path, content, proto)
     except DecodeError:
         raise UsageError(f"{path} is not an ONNX model, or it is cut off") from None
     return proto
