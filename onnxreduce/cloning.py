@@ -79,7 +79,7 @@ class _Cloner:
             node.domain,
             node.op_type,
             inputs,
-            [self._attribute(attribute) for attribute in node.attributes.values()],
+            [self._attribute(attribute) for attribute in node.attributes.data.values()],
             overload=node.overload,
             outputs=outputs,
             version=node.version,
@@ -125,19 +125,24 @@ class _Cloner:
         return replace(configuration, sharding_specs=specs)
 
 
-def meta_of(of: Any) -> Mapping[str, Any]:
+def meta_of(holder: Any) -> Mapping[str, Any]:
     """The `meta` of a value, node or graph, for reading.
 
     `onnx_ir` makes a store of four objects when it is first asked for one, which most values never
-    need; a candidate has thousands of values.
+    need; a candidate has thousands of values, and each costs the garbage collector time.
     """
-    store: Mapping[str, Any] | None = getattr(of, "_metadata", None)
+    store: Mapping[str, Any] | None = getattr(holder, "_metadata", None)
     return {} if store is None else store
 
 
-def _props(of: Any) -> dict[str, str] | None:
-    props: Mapping[str, str] = of.metadata_props
-    return dict(props) if props else None
+def props_of(holder: Any) -> Mapping[str, str]:
+    """As `meta_of`, for `metadata_props`."""
+    props: Mapping[str, str] | None = getattr(holder, "_metadata_props", None)
+    return {} if props is None else props
+
+
+def _props(holder: Any) -> dict[str, str] | None:
+    return dict(props) if (props := props_of(holder)) else None
 
 
 def _copy_meta(old: Any, new: Any) -> None:

@@ -17,9 +17,9 @@ import onnx
 import onnx_ir as ir
 from onnx_ir import serde
 
-from onnxreduce.cloning import meta_of
+from onnxreduce.cloning import meta_of, props_of
 from onnxreduce.proto import SMALL, Payload
-from onnxreduce.tensors import SparseInitializer, payload, string_items
+from onnxreduce.tensors import SparseInitializer, named_bodies, payload, string_items
 
 QUANTIZATION = "quant_parameter_tensor_names"
 """Where `onnx_ir` keeps a value's quantization annotation in `Value.meta`."""
@@ -175,12 +175,17 @@ class _Writer:
             if not output.is_graph_output():
                 _write_annotation(scratch, output)
                 _write_value_info(scratch.value_info, output)
-        attributes = list(node.attributes.values())
-        kept = (*attributes, *((value.type, value.shape) for value in node.outputs))
+        kept = (
+            *node.attributes.data.values(),
+            *((value.type, value.shape) for value in node.outputs),
+        )
         piece = _Piece.of(scratch, kept=kept)
         # Bodies change without their node, and no large tensor may be held on to.
-        inside = any(not a.is_ref() and a.type in _WITH_BODIES for a in attributes)
-        if not inside and len(self.payloads) == before and not node.device_configurations:
+        if (
+            not named_bodies(node)
+            and len(self.payloads) == before
+            and not node.device_configurations
+        ):
             if len(_nodes) >= REMEMBERED:
                 _nodes.clear()
             _nodes[key] = piece
@@ -313,26 +318,27 @@ def _node_key(node: ir.Node) -> Hashable:
         node.name,
         node.overload,
         node.doc_string,
-        _items(node.metadata_props),
+        _items(props_of(node)),
         tuple([None if value is None else value.name for value in node.inputs]),
         tuple([(value.is_graph_output(), *_told(value)) for value in node.outputs]),
-        tuple([id(attribute) for attribute in node.attributes.values()]),
+        tuple([id(attribute) for attribute in node.attributes.data.values()]),
     )
 
 
 def _told(value: ir.Value) -> tuple[Hashable, ...]:
     """What a message says of a value. Its type and shape count by identity: so that they stay as
     they are, nobody may change them in place any more."""
-    kind, shape = value.type, value.shape
+    kind, shape, props = value.type, value.shape, props_of(value)
     if shape is not None:
         shape.freeze()
+    meta = meta_of(value)
     return (
         value.name,
         (kind.dtype, kind.denotation) if isinstance(kind, ir.TensorType) else id(kind),
         id(shape),
         value.doc_string,
-        _items(value.metadata_props),
-        _items(meta_of(value).get(QUANTIZATION)),
+        _items(props) if props else None,
+        _items(meta.get(QUANTIZATION)) if meta else None,
     )
 
 
@@ -357,8 +363,6 @@ def _write_tensor(proto: onnx.TensorProto, tensor: ir.TensorProtocol, name: str 
         return True
     return False
 
-
-_WITH_BODIES = {ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS}
 
 _PLAIN = {
     ir.AttributeType.FLOAT,

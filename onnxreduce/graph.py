@@ -20,6 +20,8 @@ from typing import Any
 import networkx as nx
 import onnx_ir as ir
 
+from onnxreduce.tensors import named_bodies
+
 Vertex = tuple[str, str]
 """``("node", key)`` or ``("value", name)``."""
 
@@ -382,15 +384,9 @@ def used_values(node: ir.Node, graph: ir.Graph) -> list[ir.Value]:
     return values
 
 
-def bodies(node: ir.Node) -> Iterator[ir.Graph]:
+def bodies(node: ir.Node) -> list[ir.Graph]:
     """The subgraphs in a node's attributes, the outermost only."""
-    for attribute in node.attributes.values():
-        if attribute.is_ref():
-            continue
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            yield from attribute.as_graphs()
+    return [body for _, body in named_bodies(node)]
 
 
 def draws(node: ir.Node, functions: Collection[Any] = ()) -> bool:

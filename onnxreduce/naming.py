@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from onnxreduce.tensors import named_bodies
+
 _BIASED = frozenset({"Conv", "ConvTranspose", "Gemm", "BatchNormalization", "LayerNormalization"})
 
 
@@ -39,14 +41,8 @@ def _walk(graph: ir.Graph, label: str) -> Iterator[tuple[ir.Graph, str]]:
     """A graph and its bodies, outermost first, with what they are called."""
     yield graph, label
     for node in graph:
-        for name, attribute in node.attributes.items():
-            if attribute.is_ref():
-                continue
-            if attribute.type == ir.AttributeType.GRAPH:
-                yield from _walk(attribute.as_graph(), name)
-            elif attribute.type == ir.AttributeType.GRAPHS:
-                for body in attribute.as_graphs():
-                    yield from _walk(body, name)
+        for name, body in named_bodies(node):
+            yield from _walk(body, name)
 
 
 def _name_scope(scope: list[tuple[ir.Graph, str]], names: Names, main: ir.Graph | None) -> None:

@@ -8,13 +8,16 @@ bug needs it, and stands in nobody's way.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import onnx
 import onnx_ir as ir
 
+from onnxreduce.cloning import meta_of, props_of
 from onnxreduce.complexity import array_complexity, number_complexity, tensor_complexity
+from onnxreduce.encoding import QUANTIZATION, REMEMBERED
 from onnxreduce.naming import Names, plain_names
 from onnxreduce.tensors import Array, attribute_tensors, graphs
 
@@ -112,8 +115,7 @@ class _Tally:
         self.strings(graph.metadata_props)
         for value in (*graph.inputs, *graph.outputs):
             self.mention(value)
-            self.notes(value.doc_string)
-            self.strings(value.metadata_props)
+            self.described(value)
         for value in graph.initializers.values():
             self.mention(value)
             if value.const_value is not None:
@@ -124,48 +126,52 @@ class _Tally:
     def node(self, node: ir.Node, opsets: Mapping[str, int]) -> None:
         self.nodes += 1
         self.text += _length(node.name, self.plain.nodes.get(node)) + len(node.overload)
-        self.notes(node.doc_string)
-        self.strings(node.metadata_props)
+        self.described(node)
+        plain = self.plain.values
         for value in node.inputs:
             # An omitted input still takes a place: trailing ones can go.
             self.text += 1
             if value is not None:
-                self.text += _length(value.name, self.plain.values.get(value))
+                self.text += _length(value.name, plain.get(value))
         for value in node.outputs:
             self.mention(value)
             if value.type is not None and not value.is_graph_output():
                 self.text += MENTION
-            self.notes(value.doc_string)
-            self.strings(value.metadata_props)
-        if node.attributes:
-            version = opsets.get(node.domain)
-            defaults = attribute_defaults(node.op_type, node.domain, version) if version else {}
-            for attribute in node.attributes.values():
-                self.attribute(attribute, defaults)
+            self.described(value)
+        if node.attributes.data:
+            self.attributes_of(node, opsets.get(node.domain))
 
-    def attribute(self, attribute: ir.Attr, defaults: Mapping[str, Any]) -> None:
-        self.text += MENTION + len(attribute.name)
-        self.notes(attribute.doc_string)
-        if attribute.is_ref():
-            self.attributes += 1
-            return
-        default = defaults.get(attribute.name, _NO_DEFAULT)
-        content = attribute.value
-        if default is _NO_DEFAULT or not same_attribute(content, default):
-            self.attributes += 1
-            self.values += attribute_complexity(attribute)
-        for tensor in attribute_tensors(attribute):
+    def attributes_of(self, node: ir.Node, version: int | None) -> None:
+        attributes = tuple(node.attributes.data.values())
+        key = (node.op_type, node.domain, version, *map(id, attributes))
+        known = _attributes.get(key)
+        if known is None:
+            known = _Attributes.of(node, attributes, version)
+            if not known.tensors:  # which would be held on to
+                if len(_attributes) >= REMEMBERED:
+                    _attributes.clear()
+                _attributes[key] = known
+        self.attributes += known.number
+        self.values += known.values
+        self.text += known.text
+        for tensor in known.tensors:
             self.text += len(tensor.name or "")
             self.tensor(tensor)
 
     def tensor(self, tensor: ir.TensorProtocol) -> None:
-        elements, complexity = tensor_complexity(tensor)
+        known = _tensors.get(tensor)
+        if known is None:
+            described = _Tally(self.plain)
+            described.notes(tensor.doc_string)
+            described.strings(tensor.metadata_props)
+            text = len(tensor.shape) + described.text
+            known = (*tensor_complexity(tensor), dtype_rank(tensor.dtype), text)
+            _tensors[tensor] = known
+        elements, values, types, text = known
         self.elements += elements
-        self.values += complexity
-        self.types += dtype_rank(tensor.dtype)
-        self.text += len(tensor.shape)
-        self.notes(tensor.doc_string)
-        self.strings(tensor.metadata_props)
+        self.values += values
+        self.types += types
+        self.text += text
 
     def array(self, array: Array) -> None:
         self.elements += array.size
@@ -174,8 +180,14 @@ class _Tally:
 
     def mention(self, value: ir.Value) -> None:
         self.text += _length(value.name, self.plain.values.get(value))
-        if value.meta and value.meta.get("quant_parameter_tensor_names"):
+        if meta_of(value).get(QUANTIZATION):
             self.text += MENTION
+
+    def described(self, holder: ir.Value | ir.Node) -> None:
+        if holder.doc_string:
+            self.notes(holder.doc_string)
+        if props := props_of(holder):
+            self.strings(props)
 
     def notes(self, *notes: object) -> None:
         for note in notes:
@@ -188,6 +200,47 @@ class _Tally:
 
     def opset_imports(self, opsets: Mapping[str, int]) -> None:
         self.text += sum(MENTION + len(domain) for domain in opsets)
+
+
+class _Attributes(NamedTuple):
+    """What the attributes of a node count, but for their tensors.
+
+    Nobody changes an attribute in place, so this is remembered by their identity.
+
+    Attributes:
+        attributes: held on to, so that their identity stays theirs.
+        number, values, text: see `Size`.
+        tensors: to be measured by themselves.
+    """
+
+    attributes: tuple[ir.Attr, ...]
+    number: int
+    values: int
+    text: int
+    tensors: tuple[ir.TensorProtocol, ...]
+
+    @classmethod
+    def of(cls, node: ir.Node, attributes: tuple[ir.Attr, ...], version: int | None) -> _Attributes:
+        defaults = attribute_defaults(node.op_type, node.domain, version) if version else {}
+        number = values = text = 0
+        tensors: list[ir.TensorProtocol] = []
+        for attribute in attributes:
+            text += MENTION + len(attribute.name)
+            if attribute.doc_string:
+                text += MENTION + len(attribute.doc_string)
+            if attribute.is_ref():
+                number += 1
+                continue
+            default = defaults.get(attribute.name, _NO_DEFAULT)
+            if default is _NO_DEFAULT or not same_attribute(attribute.value, default):
+                number += 1
+                values += attribute_complexity(attribute)
+            tensors += attribute_tensors(attribute)
+        return cls(attributes, number, values, text, tuple(tensors))
+
+
+_tensors: weakref.WeakKeyDictionary[Any, tuple[int, int, int, int]] = weakref.WeakKeyDictionary()
+_attributes: dict[tuple[object, ...], _Attributes] = {}
 
 
 def _length(name: str | None, plain: str | None) -> int:

@@ -80,16 +80,22 @@ def nested(graph: ir.Graph) -> Iterator[ir.Graph]:
     while waiting:
         current = waiting.pop()
         yield current
-        inner: list[ir.Graph] = []
-        for node in current:
-            for attribute in node.attributes.values():
-                if attribute.is_ref():
-                    continue
-                if attribute.type == ir.AttributeType.GRAPH:
-                    inner.append(attribute.as_graph())
-                elif attribute.type == ir.AttributeType.GRAPHS:
-                    inner.extend(attribute.as_graphs())
+        inner = [body for node in current for _, body in named_bodies(node)]
         waiting.extend(reversed(inner))
+
+
+_WITH_BODIES = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
+
+
+def named_bodies(node: ir.Node) -> list[tuple[str, ir.Graph]]:
+    """The subgraphs in a node's attributes, the outermost only, each with its attribute's name."""
+    found: list[tuple[str, ir.Graph]] = []
+    for name, attribute in node.attributes.data.items():  # the plain dict: this is asked often
+        if attribute.type in _WITH_BODIES and not attribute.is_ref():
+            single = attribute.type == ir.AttributeType.GRAPH
+            inside = [attribute.as_graph()] if single else attribute.as_graphs()
+            found += [(name, body) for body in inside]
+    return found
 
 
 def tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:

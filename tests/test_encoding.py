@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from models import nested_model
 from recording import light_case
 
-from onnxreduce import encoding
+from onnxreduce import encoding, size
 from onnxreduce.case import Case, graphs
 from onnxreduce.cloning import clone_model
 from onnxreduce.encoding import Encoded, encode
+from onnxreduce.size import Size, measure
 
 
 def from_scratch(model: ir.Model) -> Encoded:
@@ -25,9 +26,19 @@ def from_scratch(model: ir.Model) -> Encoded:
     encoding._initializers.clear()
     try:
         return encode(model)
-    finally:
+    finally:  # so that what was remembered longest is asked again after the next edit
         encoding._nodes.update(nodes)
         encoding._initializers.update(tensors)
+
+
+def measured_from_scratch(model: ir.Model) -> Size:
+    tensors = dict(size._tensors)
+    size._tensors.clear()
+    size._attributes.clear()
+    try:
+        return measure(model, {})
+    finally:
+        size._tensors.update(tensors)
 
 
 def nodes(model: ir.Model) -> list[ir.Node]:
@@ -121,6 +132,7 @@ def test_what_is_remembered_never_shows(name: str, edits: list[tuple[object, int
         edit(model, pick)  # type: ignore[operator]
         now = encode(model)
         assert now == from_scratch(model)
+        assert measure(model, {}) == measured_from_scratch(model)
         proto = onnx.ModelProto.FromString(now.content)
         assert proto.SerializeToString(deterministic=True) == now.content
 
