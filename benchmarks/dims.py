@@ -34,7 +34,7 @@ from onnxreduce.verdict import Verdict
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from drive import Values, run_ort
+from drive import record, run_ort
 from networks import NETWORKS
 
 Count = Callable[[Case], int]
@@ -158,14 +158,7 @@ class Clerk:
 
 def recorded(case: Case) -> Case:
     """With every value of the main graph."""
-    proto = ir.to_proto(case.model)
-    known = {value.name for value in (*proto.graph.input, *proto.graph.output)}
-    made = [name for node in proto.graph.node for name in node.output if name]
-    for name in dict.fromkeys(made):
-        if name not in known:
-            proto.graph.output.append(onnx.ValueInfoProto(name=name))
-    names = [value.name for value in proto.graph.output]
-    return case.with_recording(Values(zip(names, run_ort(proto, case.inputs), strict=True)))
+    return case.with_recording(record(case))
 
 
 def original(row: Row) -> Case:

@@ -15,10 +15,14 @@ from onnxreduce.tensors import Array
 
 
 class Net:
-    """A graph under construction; every method adds a node and gives the name of its output."""
+    """A graph under construction; every method adds a node and gives the name of its output.
 
-    def __init__(self, seed: int = 0) -> None:
+    A prefix keeps the names of a body apart from those around it.
+    """
+
+    def __init__(self, seed: int = 0, prefix: str = "") -> None:
         self.rng = np.random.default_rng(seed)
+        self.prefix = prefix
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
         self.inputs: dict[str, tuple[Array, Sequence[int | str]]] = {}
@@ -31,7 +35,7 @@ class Net:
         return self.input("x", self.rng.standard_normal(shape).astype(np.float32), dims)
 
     def const(self, value: object, dtype: type = np.int64) -> str:
-        name = f"c{len(self.weights)}"
+        name = f"{self.prefix}c{len(self.weights)}"
         self.weights.append(numpy_helper.from_array(np.array(value, dtype), name))
         return name
 
@@ -39,7 +43,8 @@ class Net:
         return self.const(self.rng.standard_normal(shape) * 0.1, np.float32)
 
     def op(self, op_type: str, *inputs: str, outputs: int = 1, **attributes: object) -> str:
-        names = [f"v{len(self.nodes)}"] + [f"v{len(self.nodes)}_{j}" for j in range(1, outputs)]
+        first = f"{self.prefix}v{len(self.nodes)}"
+        names = [first, *(f"{first}_{j}" for j in range(1, outputs))]
         self.nodes.append(helper.make_node(op_type, inputs, names, **attributes))
         return names[0]
 
@@ -53,6 +58,21 @@ class Net:
 
     def linear(self, x: str, into: int, out: int) -> str:
         return self.op("Add", self.op("MatMul", x, self.weight(into, out)), self.weight(out))
+
+    def body(self, inputs: dict[str, int], *outputs: str, truth: str = "") -> onnx.GraphProto:
+        """A body with inputs of these element types, floats of any shape or else scalars, and float
+        outputs (but for `truth`)."""
+        fed = [
+            helper.make_tensor_value_info(name, kind, None if kind == TensorProto.FLOAT else [])
+            for name, kind in inputs.items()
+        ]
+        given = [
+            helper.make_tensor_value_info(
+                name, TensorProto.BOOL if name == truth else TensorProto.FLOAT, None
+            )
+            for name in outputs
+        ]
+        return helper.make_graph(self.nodes, f"{self.prefix}body", fed, given, self.weights)
 
     def case(self, *outputs: str, opset: int = 17) -> Case:
         inputs = [
@@ -250,6 +270,53 @@ def embedder() -> Case:
     return n.case(n.op("Add", first, total))
 
 
+def branching() -> Case:
+    """Two branches that read a value and a weight from outside; one has a weight of its own."""
+    n = Net()
+    x = n.op("Relu", n.image(2, 24, dims=["N", 24]))
+    shared = n.weight(24, 18)
+    then, other = Net(1, "t_"), Net(2, "e_")
+    a = then.op("MatMul", x, shared)
+    b = then.op("Reshape", a, then.const([0, 3, 6]))
+    c = then.op("Reshape", then.op("Softmax", b), then.const([0, -1]))
+    d = other.op("Add", other.op("MatMul", x, other.weight(24, 18)), other.weight(18))
+    go = n.input("go", np.array(True))
+    y = n.op("If", go, then_branch=then.body({}, c), else_branch=other.body({}, d))
+    return n.case(n.op("MatMul", y, n.weight(18, 7)))
+
+
+def looping() -> Case:
+    """A state that is fed back, a convolution inside, what is stacked, and a nested branch."""
+    n = Net()
+    x = n.image(1, 6, 9, 9)
+    step, deep, flat = Net(1, "s_"), Net(2, "d_"), Net(3, "f_")
+    kept = step.op("Identity", "s_go")
+    made = step.op("Tanh", step.conv("s_x", 6, 6))
+    shape = step.op("Concat", step.op("Shape", made, end=1), step.const([-1]), axis=0)
+    wide = step.op("Reshape", made, shape)
+    then = deep.body({}, deep.op("MatMul", wide, deep.weight(6 * 81, 10)))
+    other = flat.body({}, flat.op("MatMul", wide, flat.weight(6 * 81, 10)))
+    told = step.op("If", "s_go", then_branch=then, else_branch=other)
+    into = {"s_i": TensorProto.INT64, "s_go": TensorProto.BOOL, "s_x": TensorProto.FLOAT}
+    body = step.body(into, kept, made, told, truth=kept)
+    y = n.op("Loop", n.const(4), n.const(True, np.bool_), x, outputs=2, body=body)
+    return n.case(y, n.op("MatMul", f"{y}_1", n.weight(10, 5)))
+
+
+def scanning() -> Case:
+    """A recurrent cell written out, over the second axis, with captured weights."""
+    n = Net()
+    x, h = n.image(3, 12, 8), n.const(np.zeros((3, 10)), np.float32)
+    w, u = n.weight(8, 10), n.weight(10, 10)
+    step = Net(1, "s_")
+    new = step.op("Tanh", step.op("Add", step.op("MatMul", "s_x", w), step.op("MatMul", "s_h", u)))
+    said = step.op("Concat", new, "s_x", axis=-1)
+    into = {"s_h": TensorProto.FLOAT, "s_x": TensorProto.FLOAT}
+    along = {"scan_input_axes": [1], "scan_output_axes": [-1], "num_scan_inputs": 1}
+    y = n.op("Scan", h, x, outputs=2, body=step.body(into, new, said), **along)
+    return n.case(y, f"{y}_1")
+
+
 def _window(n: Net, x: str, start: int, end: int) -> str:
     return n.op("Slice", x, n.const([start]), n.const([end]), n.const([1]))
 
@@ -265,5 +332,8 @@ NETWORKS: dict[str, Callable[[], Case]] = {
         speech,
         quantised,
         embedder,
+        branching,
+        looping,
+        scanning,
     )
 }

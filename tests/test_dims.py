@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from drive import Values, run_ort
+from drive import Values, record, run_ort
 from networks import NETWORKS, Net
 from onnx import numpy_helper
 
@@ -29,15 +29,7 @@ LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 def recorded(case: Case) -> Case:
     """With every value of the main graph, as ONNX Runtime computes it."""
-    proto = ir.to_proto(case.model)
-    assert isinstance(proto, onnx.ModelProto)
-    known = {value.name for value in (*proto.graph.input, *proto.graph.output)}
-    for node in proto.graph.node:
-        for name in node.output:
-            if name and name not in known:
-                proto.graph.output.append(onnx.ValueInfoProto(name=name))
-    names = [value.name for value in proto.graph.output]
-    return case.with_recording(Values(zip(names, run_ort(proto, case.inputs), strict=True)))
+    return case.with_recording(record(case))
 
 
 def outputs(case: Case) -> dict[str, Array]:
@@ -159,10 +151,13 @@ def test_nothing_assigned_changes_nothing(network: Case) -> None:
 
 LEAST = {
     "attention": 22,
+    "branching": 11,
     "detector": 44,
     "embedder": 58,
+    "looping": 9,
     "packed_attention": 33,
     "quantised": 27,
+    "scanning": 4,
     "shuffler": 34,
     "speech": 87,
     "unet": 32,
@@ -373,17 +368,53 @@ def test_constants_and_overridable_initializers_are_sliced() -> None:
     assert outputs(small)["y"].tolist() == [[6, 14, 24]] * 2
 
 
-def test_captured_values_keep_their_axes() -> None:
+BRANCHES = """<ir_version: 8, opset_import: ["": 17]>
+    g (bool c, float[3,4] x) => (float[a,b] y) {
+      a = Relu(x)
+      y = If (c) <
+        then_branch = t () => (float[3,4] p) { p = Neg(a) },
+        else_branch = e () => (float[m,n] q) { q = %s }>
+    }"""
+
+
+def branches(other: str, **inputs: Array) -> Case:
+    proto = onnx.parser.parse_model(BRANCHES % other)
+    return recorded(Case(ir.from_proto(proto), {"x": np.ones((3, 4), np.float32), **inputs}))
+
+
+def test_branches_share_axes_with_what_they_read() -> None:
+    case = branches("Abs(a)", c=np.array(True))
+    small = resized(case, (("axis", "x", 1, 0), 2), (("axis", "x", 0, 0), 1))
+    assert outputs(small)["y"].shape == (1, 2)
+
+
+def test_an_axis_on_which_branches_differ_keeps_its_size() -> None:
+    case = branches("Concat <axis = 0> (a, a)", c=np.array(True))
+    assert [entry.anchor for entry in analyse(case).classes.values()] == [("axis", "x", 1, 0)]
+    assert not analyse(branches("Flatten <axis = 0> (a)", c=np.array(True))).classes
+
+
+def test_bodies_that_share_names_keep_their_axes() -> None:
+    case = branches("Abs(a)", c=np.array(True))
+    model = case.copy_model()
+    for graph in (attribute.as_graph() for attribute in model.graph[1].attributes.values()):
+        graph.outputs[0].name = "same"
+    analysis = analyse(recorded(Case(model, case.inputs)))
+    assert not analysis.classes
+    assert "names of its body" in analysis.unruly["y"]
+
+
+def test_a_state_that_grows_keeps_its_axes() -> None:
     proto = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["": 17]>
-        g (bool c, float[3,4] x) => (float[3,4] y) {
-          a = Relu(x)
-          y = If (c) <
-            then_branch = t () => (float[3,4] p) { p = Neg(a) },
-            else_branch = e () => (float[3,4] q) { q = Abs(a) }>
+        g (int64 n, bool c, float[3,4] x) => (float[3,m] y) {
+          y = Loop (n, c, x) <body = b (int64 i, bool go, float[3,k] s) => (bool on, float[3,l] t) {
+            on = Identity(go)
+            t = Concat <axis = 1> (s, x)
+          }>
         }"""
     )
-    inputs = {"c": np.array(True), "x": np.ones((3, 4), np.float32)}
+    inputs = {"n": np.array(2), "c": np.array(True), "x": np.ones((3, 4), np.float32)}
     assert not analyse(recorded(Case(ir.from_proto(proto), inputs))).classes
 
 

@@ -12,6 +12,7 @@ from networks import NETWORKS, Net
 
 from onnxreduce.activations import MadeUp
 from onnxreduce.case import Case
+from onnxreduce.dims import analyse
 from onnxreduce.passes import dims
 
 
@@ -226,3 +227,28 @@ def test_sizes_of_a_model_that_no_backend_runs(recorded_each_time: bool) -> None
     assert sorted(input_shape(case, "d")) == [1, 3]
     assert input_shape(case, "e") in ((1,), input_shape(case, "d")[1:])
     assert calls < 20
+
+
+@pytest.mark.parametrize(
+    ("name", "weight", "axis", "least", "left"),
+    [
+        ("branching", "e_c0", 1, 5, 27),
+        ("looping", "s_c0", 0, 3, 25),
+        ("scanning", "c1", 0, 7, 16),
+    ],
+)
+def test_a_threshold_inside_a_body(
+    name: str, weight: str, axis: int, least: int, left: int
+) -> None:
+    def size(case: Case) -> int:
+        return next(
+            root.shape[axis]
+            for root in analyse(case).roots.values()
+            if root.name == weight and root.shape
+        )
+
+    run = shrink(NETWORKS[name](), lambda case: size(case) >= least)
+    assert size(run.case) == least
+    assert run.invalid == 0
+    assert run.calls < 30
+    assert run.case.size.elements == left

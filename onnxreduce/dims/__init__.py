@@ -5,7 +5,8 @@ for some of them into sizes for all or says why that cannot be, and `Resize` is 
 brings a plan about. How it works is told in `expr.py`.
 """
 
-from onnxreduce.dims.analysis import Analysis, AxisClass, analyse
+from onnxreduce.dims.analysis import Analysis, analyse
+from onnxreduce.dims.classes import AxisClass
 from onnxreduce.dims.resize import Change, Resize
 
 __all__ = ["Analysis", "AxisClass", "Change", "Resize", "analyse"]

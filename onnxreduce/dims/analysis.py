@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod as multiply
@@ -14,47 +14,24 @@ import onnx_ir as ir
 
 from onnxreduce.case import Case
 from onnxreduce.dims import provenance, rules
+from onnxreduce.dims.bodies import body_shapes, scopes, within
+from onnxreduce.dims.classes import (
+    Anchor,
+    AxisClass,
+    find_classes,
+    find_products,
+    find_vanishing,
+)
 from onnxreduce.dims.expected import Expected, expected
 from onnxreduce.dims.expr import Axes as AxisTuple
-from onnxreduce.dims.expr import Expr, SizeMismatch, Space, Sum, Sym, leaves, settled
+from onnxreduce.dims.expr import Expr, SizeMismatch, Space, Sym, leaves, settled
 from onnxreduce.dims.probe import probe
 from onnxreduce.dims.provenance import Lit, Vector
 from onnxreduce.dims.roots import Root, find_roots, follow
 from onnxreduce.dims.site import Frozen, Site, Unruly
-from onnxreduce.dims.solve import Plan, Size, System, order, solve
+from onnxreduce.dims.solve import Plan, Size, System, solve
 from onnxreduce.edits import Conflict, key
 from onnxreduce.tensors import Array
-
-Anchor = tuple[Any, ...]
-"""A name of a class that survives other edits: ``("axis", value, axis, factor)``,
-``("attribute", node, attribute, index)`` or ``("literal", value, index)``."""
-
-
-@dataclass(frozen=True)
-class AxisClass:
-    """Axes that shrink together.
-
-    Attributes:
-        symbol: valid for this analysis only; `anchor` is what lasts.
-        size: now.
-        least: one, or zero for a piece that may vanish.
-        anchors: every stored tensor axis, attribute or literal that it appears on, never empty.
-        elements: how many stored elements lie along it.
-        windowed: whether the size of a windowed (strided, padded, resized) axis depends on it.
-        kernel: whether it is the extent of a sliding window.
-    """
-
-    symbol: Sym
-    size: int
-    least: int
-    anchors: tuple[Anchor, ...]
-    elements: int
-    windowed: bool
-    kernel: bool
-
-    @property
-    def anchor(self) -> Anchor:
-        return self.anchors[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +66,10 @@ class Analysis:
 
     def __post_init__(self) -> None:
         self.space = Space(self.loose)
-        self.roots: dict[str, Root] = find_roots(self.case)
+        self.scopes = scopes(self.case.model)
+        self.entered = {0}  # indices of scopes
+        self.inner: dict[str, tuple[int, ...]] = {}
+        self.roots: dict[str, Root] = find_roots(self.case, self.scopes)
         self.expected = expected(self.case)
         recording = self.case.recording
         self.made_up = self.expected.made_up if recording is None else recording.made_up
@@ -117,8 +97,12 @@ class Analysis:
             return root.array
         if self.case.recording is not None:
             recorded = self.case.recording.get(name)
-            return recorded if isinstance(recorded, np.ndarray) else None
-        return self.expected.array(name)
+            if isinstance(recorded, np.ndarray):
+                return recorded
+        array = self.expected.array(name)
+        if array is not None or name not in self.vectors:
+            return array
+        return self.vectors[name].array(lambda axis: axis.size)
 
     def shape_of(self, value: ir.Value) -> tuple[int, ...] | None:
         if isinstance(value.type, ir.SequenceType | ir.OptionalType):
@@ -126,7 +110,8 @@ class Analysis:
         array = self.array_of(value)
         if array is not None:
             return tuple(array.shape)
-        shape = self.expected.shapes.get(value.name or "")
+        name = value.name or ""
+        shape = self.inner.get(name, self.expected.shapes.get(name))
         if shape is not None or value.shape is None or not value.shape.is_static():
             return shape
         return tuple(value.shape.numpy())
@@ -200,7 +185,7 @@ class Analysis:
                 return
             if failure is not None:
                 site.fix(*range(site.arity))
-        self._captures(node)
+                self._freeze_bodies(node)
         for j, value in enumerate(node.outputs):
             if value.name and j in site.open:
                 self.axes[value.name] = None
@@ -237,20 +222,37 @@ class Analysis:
             self.vectors[first] = vector
 
     def _unknown(self, node: ir.Node) -> None:
-        self._captures(node)
+        self._freeze_bodies(node)
         self.axes.update({value.name: None for value in node.outputs if value.name})
 
     def _frozen(self, value: ir.Value) -> AxisTuple | None:
         shape = self.shape_of(value)
         return None if shape is None else tuple(self.space.fresh(n, rigid=True) for n in shape)
 
-    def _captures(self, node: ir.Node) -> None:
-        """What a subgraph reads from outside keeps its axes."""
-        for graph in subgraphs(node):
-            for inner in graph.all_nodes():
-                for value in inner.inputs:
-                    for axis in self.axes_of(value) or ():
-                        self.space.freeze(axis)
+    def enter(self, graph: ir.Graph, inputs: Sequence[AxisTuple]) -> list[AxisTuple | None]:
+        """Analyse a body whose inputs have these axes; the axes of its outputs."""
+        at = next((i for i, scope in enumerate(self.scopes) if scope is graph), None)
+        if at is None:
+            raise Frozen("names of its body are used elsewhere too")
+        self.entered.add(at)
+        self.inner.update(body_shapes(self, graph, inputs))
+        for value, axes in zip(graph.inputs, inputs, strict=True):
+            self.axes[value.name or ""] = axes
+        for node in graph:
+            self._node(node)
+        return [self.axes_of(value) for value in graph.outputs]
+
+    def _freeze_bodies(self, node: ir.Node) -> None:
+        """Subgraphs that are not understood keep their axes, and so does what they read."""
+        inside = list(within(node))
+        for inner in inside:
+            for value in (*inner.inputs, *inner.outputs):
+                for axis in self.axes_of(value) or ():
+                    self.space.freeze(axis)
+        names = {value.name for inner in inside for value in inner.outputs}
+        for anchor, expr in self.anchors.items():
+            if anchor[1] in names:
+                self.space.freeze(expr)
 
     def _marks(self) -> tuple[int, ...]:
         return tuple(len(entries) for entries in self._pending())
@@ -274,72 +276,20 @@ class Analysis:
             for axis in self.axes[name] or ():
                 for leaf in leaves(axis):
                     weights[leaf] = weights.get(leaf, 0) + 1
-        self._find_vanishing()
+        find_vanishing(self.system, self.axes.values())
         self.system.settle(weights)
-
-    def _find_vanishing(self) -> None:
-        """Pieces that appear in sums alone may vanish, as long as the whole does not."""
-        distinct = {id(axis): axis for axes in self.axes.values() for axis in axes or ()}
-        solid: set[Sym] = set()
-        pieces: set[Sym] = set()
-        for axis in distinct.values():
-            _sort_pieces(axis, solid, pieces)
-        vanishing = frozenset(leaf for leaf in pieces - solid if leaf.slack and not leaf.rigid)
-        self.system.vanishing = vanishing
-        self.system.filled = tuple(
-            axis for axis in distinct.values() if any(leaf in vanishing for leaf in leaves(axis))
-        )
 
     # --- using -------------------------------------------------------------------------------
 
     @cached_property
     def classes(self) -> dict[Sym, AxisClass]:
         """The free symbols, the largest first."""
-        anchors: dict[Sym, list[Anchor]] = {}
-        whole: dict[Sym, list[Anchor]] = {}
-        elements: dict[Sym, int] = {}
-        for name, root in self.roots.items():
-            for at, axis in enumerate(self.axes[name] or ()):
-                found = list(leaves(axis))
-                for factor, leaf in enumerate(found):
-                    # The symbol of a whole axis keeps its name when other classes vanish.
-                    names = whole if len(found) == 1 else anchors
-                    names.setdefault(leaf, []).append(("axis", name, at, factor))
-                    elements[leaf] = elements.get(leaf, 0) + root.count
-        for anchor, expr in self.anchors.items():
-            for leaf in leaves(expr):
-                anchors.setdefault(leaf, []).append(anchor)
-        windowed = {leaf for equation in self.system.driven for leaf in equation.reads}
-        kernels = {leaf for kernel in self.kernels for leaf in leaves(kernel)}
-        return {
-            leaf: AxisClass(
-                leaf,
-                leaf.size,
-                0 if leaf in self.system.vanishing else 1,
-                (*whole.get(leaf, ()), *anchors.get(leaf, ())),
-                elements.get(leaf, 0),
-                leaf in windowed,
-                leaf in kernels,
-            )
-            for leaf in order({**whole, **anchors})
-            if not leaf.rigid and leaf not in self.system.followers
-        }
+        return find_classes(self)
 
     @cached_property
     def products(self) -> list[tuple[AxisClass, ...]]:
-        """Classes that make up one axis together (flattened images), or one graph input: what a
-        bug may count is their product. The largest products first."""
-        found: dict[frozenset[Sym], tuple[AxisClass, ...]] = {}
-        shapes = [
-            self.axes[name] or () for name, root in self.roots.items() if root.kind == "input"
-        ]
-        merged = [(axis,) for axes in self.axes.values() for axis in axes or ()]
-        for axes in (*merged, *shapes):
-            symbols = {leaf for axis in axes for leaf in leaves(axis) if leaf.size > 1}
-            free = [self.classes[symbol] for symbol in order(symbols) if symbol in self.classes]
-            if len(free) > 1 and not any(isinstance(axis, Sum) for axis in axes):
-                found.setdefault(frozenset(symbols), tuple(free))
-        return sorted(found.values(), key=lambda group: -multiply([c.size for c in group]))
+        """Classes whose product a bug may count, the largest products first."""
+        return find_products(self)
 
     def plan(self, asked: Mapping[Sym, int], wished: Mapping[Sym, int] | None = None) -> Plan:
         """Sizes for all symbols. `asked` is exact, `wished` gives way.
@@ -374,25 +324,6 @@ class Analysis:
         if factor >= len(symbols) or symbols[factor] not in self.classes:
             raise Conflict(f"no class of axes at {anchor}")
         return symbols[factor]
-
-
-def _sort_pieces(expr: Expr, solid: set[Sym], pieces: set[Sym]) -> None:
-    if isinstance(expr, Sym):
-        solid.add(expr)
-    elif isinstance(expr, Sum):
-        pieces.update(leaves(expr))
-    else:
-        for part in expr.parts:
-            _sort_pieces(part, solid, pieces)
-
-
-def subgraphs(node: ir.Node) -> Iterable[ir.Graph]:
-    for attribute in node.attributes.values():
-        if isinstance(attribute, ir.Attr):
-            if attribute.type == ir.AttributeType.GRAPH:
-                yield attribute.as_graph()
-            elif attribute.type == ir.AttributeType.GRAPHS:
-                yield from attribute.as_graphs()
 
 
 def planned(analysis: Analysis, plan: Plan) -> Expected:

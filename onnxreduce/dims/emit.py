@@ -13,13 +13,14 @@ import onnx_ir as ir
 
 from onnxreduce.case import Case, InputValue
 from onnxreduce.dims.analysis import Analysis, IndexMend, planned
+from onnxreduce.dims.bodies import scopes
 from onnxreduce.dims.expected import expect
 from onnxreduce.dims.expr import Expr, Sym
 from onnxreduce.dims.keep import Indices, keep
 from onnxreduce.dims.provenance import Edge
 from onnxreduce.dims.roots import Root
 from onnxreduce.dims.solve import Plan
-from onnxreduce.edits import Conflict, key
+from onnxreduce.edits import Conflict, key, keyed
 from onnxreduce.tensors import Array
 
 Version = tuple[bytes, tuple[int, ...]]
@@ -47,13 +48,11 @@ class _Emitter:
         self.kept.update(chosen)
         self.model = analysis.case.copy_model()
         self.inputs: dict[str, InputValue] = dict(analysis.case.inputs)
-        self.nodes = {
-            key(node): node
-            for node in self.model.graph
-            if any(value.name for value in node.outputs)
-        }
+        self.scopes = scopes(self.model)
+        self.nodes = {key(node): node for scope in self.scopes for node in keyed(scope)}
         self.values = {value.name: value for value in self.model.graph.inputs}
-        self.values.update(self.model.graph.initializers)
+        for scope in self.scopes:
+            self.values.update(scope.initializers)
 
     def run(self) -> Case:
         contents = {name: self._sliced(root) for name, root in self.analysis.roots.items()}
@@ -171,7 +170,7 @@ class _Emitter:
         value = self._value(name)
         edges: list[Edge] = []
         for node, i in value.uses():
-            edges.append((key(node) if node.graph is self.model.graph else "", i))
+            edges.append((key(node) if any(node.graph is s for s in self.scopes) else "", i))
         if value.is_graph_output():
             edges.append(("", -1))
         return edges
@@ -182,12 +181,13 @@ class _Emitter:
 
     def _private(self, root: Root, edge: Edge, array: Array) -> None:
         node = self.nodes[edge[0]]
-        name = _unused(f"{root.name}_{edge[1]}", self.model.graph)
+        name = self._unused(f"{root.name}_{edge[1]}")
         tensor = ir.Tensor(array, dtype=self._dtype(root), name=name)
         if root.kind == "constant":
             made = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], num_outputs=1)
             made.outputs[0].name = name
-            self.model.graph.insert_before(node, made)
+            assert isinstance(node.graph, ir.Graph)
+            node.graph.insert_before(node, made)
             node.replace_input_with(edge[1], made.outputs[0])
             return
         value = ir.Value(
@@ -198,6 +198,13 @@ class _Emitter:
         )
         self.model.graph.register_initializer(value)
         node.replace_input_with(edge[1], value)
+
+    def _unused(self, name: str) -> str:
+        taken = {value.name for scope in self.scopes for value in _declared(scope)}
+        taken.update(self.values)
+        while name in taken:
+            name += "_"
+        return name
 
     def _dtype(self, root: Root) -> ir.DataType | None:
         return root.source.dtype if isinstance(root.source, ir.TensorProtocol) else None
@@ -238,13 +245,14 @@ class _Emitter:
 
     def _declare(self) -> None:
         """Declared sizes follow; names of dims stay; wrong declarations stay wrong."""
-        graph = self.model.graph
-        for value in (*graph.inputs, *graph.outputs, *_produced(graph)):
+        ports = {*self.model.graph.inputs, *self.model.graph.outputs}
+        scopes = (self.scopes[at] for at in sorted(self.analysis.entered))
+        for value in (value for scope in scopes for value in _declared(scope)):
             if value.shape is None or value.name is None:
                 continue
             axes = self.analysis.axes.get(value.name)
             if axes is None or len(axes) != len(value.shape):
-                if not (value.is_graph_input() or value.is_graph_output()):
+                if value not in ports:
                     value.shape = None
                 elif axes is None and value.producer() is not None and self.plan.changed():
                     value.shape = ir.Shape([None] * len(value.shape))
@@ -257,7 +265,9 @@ class _Emitter:
                 value.shape = ir.Shape(dims)
 
 
-def _produced(graph: ir.Graph) -> Iterable[ir.Value]:
+def _declared(graph: ir.Graph) -> Iterable[ir.Value]:
+    yield from graph.inputs
+    yield from graph.outputs
     for node in graph:
         yield from node.outputs
 
@@ -275,11 +285,3 @@ def _equal(left: Array, right: Array) -> bool:
 
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, list | tuple) else value
-
-
-def _unused(name: str, graph: ir.Graph) -> str:
-    taken = {v.name for v in graph.inputs} | set(graph.initializers)
-    taken.update(value.name for value in _produced(graph))
-    while name in taken:
-        name += "_"
-    return name

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxreduce.case import Case
-from onnxreduce.dims.analysis import Analysis, Anchor, analyse
+from onnxreduce.dims.analysis import Analysis, analyse
+from onnxreduce.dims.classes import Anchor
 from onnxreduce.dims.emit import emit
 from onnxreduce.dims.expr import Sym
 from onnxreduce.dims.keep import Indices

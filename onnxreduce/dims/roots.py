@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod as multiply
@@ -57,8 +57,8 @@ class Root:
         return self.array if self.shape is not None and self.count <= LONGEST else None
 
 
-def find_roots(case: Case) -> dict[str, Root]:
-    """All stored tensors of the main graph by name, in its order."""
+def find_roots(case: Case, scopes: Iterable[ir.Graph]) -> dict[str, Root]:
+    """All stored tensors of the main graph and of these bodies by name, in their order."""
     graph = case.model.graph
     roots: dict[str, Root] = {}
     for value in graph.inputs:
@@ -69,13 +69,14 @@ def find_roots(case: Case) -> dict[str, Root]:
                 continue
             shape = None if source is None else tuple(source.shape)
             roots[value.name] = Root(value.name, "input", shape, False, _names(value), source)
-    for name, value in graph.initializers.items():
-        if name not in roots and value.const_value is not None:
-            roots[name] = _stored(name, "initializer", value.const_value, _names(value))
-    for node in graph:
-        tensor = constant_tensor(node)
-        if tensor is not None and node.outputs[0].name:
-            roots[node.outputs[0].name] = _stored(node.outputs[0].name, "constant", tensor, ())
+    for scope in scopes:
+        for name, value in scope.initializers.items():
+            if name not in roots and value.const_value is not None:
+                roots[name] = _stored(name, "initializer", value.const_value, _names(value))
+        for node in scope:
+            tensor = constant_tensor(node)
+            if tensor is not None and node.outputs[0].name:
+                roots[node.outputs[0].name] = _stored(node.outputs[0].name, "constant", tensor, ())
     return roots
 
 

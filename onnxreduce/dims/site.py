@@ -25,7 +25,7 @@ class Frozen(Unruly):
 
 
 class Site:
-    """One node of the main graph under analysis.
+    """One node under analysis.
 
     A rule reads axes, shapes and values of inputs, unifies expressions, says what the axes of the
     outputs are, and names what must be mended when sizes change. It raises `Unruly` (or
@@ -133,6 +133,14 @@ class Site:
 
     def rigid(self, size: int) -> Expr:
         return self.analysis.space.fresh(size, rigid=True)
+
+    def body(self, name: str, inputs: Sequence[Axes]) -> list[Axes | None]:
+        """Looks into a subgraph whose inputs have these axes: the axes of its outputs, ``None``
+        where they are not known."""
+        attribute = self._attribute(name)
+        if attribute is None:
+            raise Frozen(f"no {name}")
+        return self.analysis.enter(attribute.as_graph(), inputs)
 
     # --- saying ----------------------------------------------------------------------------
 

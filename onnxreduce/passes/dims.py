@@ -16,7 +16,7 @@ from math import prod as multiply
 
 from onnxreduce.case import Case
 from onnxreduce.dims import Analysis, AxisClass, Change, Resize, analyse
-from onnxreduce.dims.analysis import Anchor
+from onnxreduce.dims.classes import Anchor
 from onnxreduce.dims.factors import Band, between, exactly, highest, lowest, middle
 from onnxreduce.dims.sizes import PARITY, STRIDED, Sizes, descend, smallest
 from onnxreduce.dims.solve import Plan

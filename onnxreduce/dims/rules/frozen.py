@@ -7,9 +7,6 @@ from onnxreduce.dims.rules import rule
 from onnxreduce.dims.site import Frozen, Site
 
 REASONS = {
-    "If": "its branches read values of the outer graph",
-    "Loop": "its body reads values of the outer graph",
-    "Scan": "its body declares the axes it reads",
     "SequenceMap": "its body declares the axes it reads",
     "SplitToSequence": "a sequence has no axes here",
     "StringSplit": "the length of the longest list depends on values",
