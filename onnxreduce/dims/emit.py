@@ -197,6 +197,7 @@ class _Emitter:
             const_value=tensor,
         )
         self.model.graph.register_initializer(value)
+        self.values[name] = value
         node.replace_input_with(edge[1], value)
 
     def _unused(self, name: str) -> str:
