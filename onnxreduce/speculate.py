@@ -2,7 +2,7 @@
 
 The answers to come make a tree: after each question the walk goes one way on a yes, another way on
 a no. The likeliest questions of that tree are prepared and put at the same time, best first, by
-the chance of a yes that each pass has shown so far. A pass can only go one way, so when it has gone
+the chance of a yes (`chances`). A pass can only go one way, so when it has gone
 ahead, another copy of it is brought to the current question in the background, in case the answer
 is the other one. Answers are used strictly in the order of the walk, so any number of jobs gives
 the same steps and the same result as one; what was asked in vain costs time on a machine that had
@@ -17,7 +17,6 @@ import heapq
 import itertools
 import queue
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from onnxreduce.case import Case
+from onnxreduce.chances import Chances
 from onnxreduce.verdict import Verdict
 from onnxreduce.walk import NotDeterministic, Position, Question, Recorder, Walk
 
@@ -40,9 +40,6 @@ SPARE = 1
 
 PATIENT = 0.05
 """An oracle that takes so many seconds leaves time to prepare for either answer."""
-
-MEMORY = 0.95
-"""How much of what was learned about a pass is left after each of its questions."""
 
 
 class Overdue(Exception):
@@ -136,7 +133,7 @@ class Speculation:
         self._events: queue.SimpleQueue[tuple[Node, Future[Any]]] = queue.SimpleQueue()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="replay")
         self._asked: set[Node] = set()
-        self._chances: dict[tuple[str, bool], _Chance] = defaultdict(_Chance)
+        self._chances = Chances()
         self._pace = 0.1
         self._order = itertools.count()
         walk.go_on(recorded)
@@ -172,7 +169,8 @@ class Speculation:
     def answer(self, yes: bool) -> None:
         """Goes on to the next question, and gives up those that were ahead on the other side."""
         root = self._root
-        self._chance(root).learn(yes)
+        if root.position is not None:
+            self._chances.learn(root.position, yes)
         child = root.children[yes]
         if child is None:
             child = Node.of(self._walk_on(root, yes))
@@ -234,7 +232,7 @@ class Speculation:
                 if not self._put(node, asks > 0):
                     continue
                 asks, checks = (asks - 1, checks) if asks else (asks, checks - 1)
-                ahead = self._chance(node).yes
+                ahead = self._chances.yes(node.position)
                 share = {True: ahead, False: 1 - ahead}
             else:
                 share = {bool(node.verdict): 1.0}
@@ -265,12 +263,6 @@ class Speculation:
         walk.answer(yes, _as_it_is)
         child = node.children[yes] = Node.of(walk)
         return child
-
-    def _chance(self, node: Node) -> _Chance:
-        """Of a yes: what the pass found after the same answer to the question before."""
-        assert node.position is not None
-        after_yes = node.position.sent[-1] is not None
-        return self._chances[node.position.question.stage, after_yes]
 
     def _put(self, node: Node, ask: bool) -> bool:
         """Has a candidate checked, then asked about; whether that is under way."""
@@ -416,21 +408,6 @@ def ask_alone(desk: Desk, case: Case, left: float | None = None) -> Verdict:
             desk.cancel(answer)
         if check.done():
             desk.release(case)
-
-
-class _Chance:
-    """How likely a pass is to get a yes, from what it got lately."""
-
-    def __init__(self) -> None:
-        self._yes, self._all = 0.6, 2.0
-
-    @property
-    def yes(self) -> float:
-        return self._yes / self._all
-
-    def learn(self, yes: bool) -> None:
-        self._yes = MEMORY * self._yes + yes
-        self._all = MEMORY * self._all + 1
 
 
 def _as_it_is(case: Case) -> Case | None:

@@ -51,7 +51,9 @@ class Position:
 
     Attributes:
         stages, index: the schedule, and where in it the walk is.
+        round: which round of the schedule this is; the first is 1.
         before: digest of the case with which the round began.
+        asked: how many questions the pass has asked before this one.
         start: the case with which the pass began.
         case: the current case.
         sent: what the pass has been sent so far.
@@ -61,7 +63,9 @@ class Position:
 
     stages: tuple[Stage, ...]
     index: int
+    round: int
     before: str
+    asked: int
     start: Case
     case: Case
     sent: tuple[Case | None, ...]
@@ -96,7 +100,9 @@ class Walk:
         self._failures: list[tuple[str, Exception]] = []
         self._stages = tuple(stages)
         self._index = -1
+        self._round = 1
         self._before = case.digest
+        self._asked = 0
         self._start = case
         self._stage: Stage | None = None
         self._proposals: Proposals | None = None
@@ -121,6 +127,7 @@ class Walk:
     def answer(self, yes: bool, recorded: Recorder) -> None:
         """Takes an answer to the question, and goes on."""
         assert self.question is not None
+        self._asked += 1
         if yes:
             self.case = self._reply = self.question.case
             self._unrecorded = self._stage is not None and self._stage.records
@@ -140,7 +147,9 @@ class Walk:
         return Position(
             self._snapshot,
             self._index,
+            self._round,
             self._before,
+            self._asked,
             self._start,
             self.case,
             tuple(self._sent),
@@ -157,6 +166,7 @@ class Walk:
         """
         walk = cls(position.case, position.stages)
         walk._index = position.index
+        walk._round = position.round
         walk._before = position.before
         walk._start = position.start
         walk._stage = position.stages[position.index]
@@ -189,6 +199,7 @@ class Walk:
         if edits and edits[-1].describe() != position.question.edit:
             raise NotDeterministic(f"{edits[-1].describe()} instead of {position.question.edit}")
         self._sent = list(position.sent)
+        self._asked = position.asked
         self._snapshot = position.stages
         self._stages = copy.deepcopy(position.stages)
         self._reply = None
@@ -200,6 +211,7 @@ class Walk:
         case = position.question.case if yes else position.case
         walk = cls(case, copy.deepcopy(position.stages))
         walk._index = position.index
+        walk._round = position.round
         walk._before = position.before
         walk._failures.append((position.question.stage, error))
         return walk
@@ -212,6 +224,7 @@ class Walk:
                 if self.case.digest == self._before:
                     return False
                 self._before, self._index = self.case.digest, 0
+                self._round += 1
             stage = self._stages[self._index]
             if stage.wanted(self.case):
                 self._stage = stage
@@ -235,6 +248,7 @@ class Walk:
         try:
             if self._proposals is None:
                 self._start, self._sent, self._seconds = self.case, [], 0.0
+                self._asked = 0
                 self._proposals = self._stage.edits(self.case)
             reply, self._reply = self._reply, None
             edit = self._proposals.send(reply)

@@ -116,7 +116,7 @@ def cluster() -> Iterator[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("model", "kinds"), [("convolutions", "Conv,Add"), ("line", "Tanh,Neg")])
+@pytest.mark.parametrize(("model", "kinds"), CASES)
 def test_cluster_takes_the_same_steps(
     model: str, kinds: str, cluster: str, oracle: Path, tmp_path: Path
 ) -> None:

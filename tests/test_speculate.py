@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import onnx.parser
 import onnx_ir as ir
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from onnxreduce import search
 from onnxreduce.case import Case
+from onnxreduce.chances import Chances
 from onnxreduce.edits import Proposals
 from onnxreduce.engine import Engine, Question, Straight
 from onnxreduce.schedule import Fewer, Stage
@@ -295,3 +296,33 @@ def test_killed_questions_are_asked_again_when_their_turn_comes() -> None:
     run.close()
     assert run.desk.kills
     assert run.log == straight.log[:-1]
+
+
+def test_chances_come_from_the_table_and_then_from_the_run() -> None:
+    walk = Walk(line(4), [Stage("tidy", singles), Stage("odd", singles)])
+    walk.go_on(lambda case: case)
+    chances = Chances()
+    first = walk.position()
+    assert chances.yes(first) > 0.9
+    for _ in range(20):
+        chances.learn(first, False)
+    assert chances.yes(first) < 0.2
+    walk.answer(False, lambda case: case)
+    assert chances.yes(walk.position()) < 0.2  # after a no
+    later = replace(first, round=2)
+    assert chances.yes(later) < 0.1
+    unknown = replace(first, question=replace(first.question, stage="odd"))
+    assert 0.1 < chances.yes(unknown) < 0.9
+
+
+def test_positions_tell_rounds_and_questions() -> None:
+    walk = Walk(line(3), [Stage("singles", singles)])
+    walk.go_on(lambda case: case)
+    seen = []
+    while walk.question is not None:
+        position = walk.position()
+        seen.append((position.round, position.asked))
+        again = Walk.at(position).position()
+        assert (again.round, again.asked) == seen[-1]
+        walk.answer(len(seen) == 1, lambda case: case)
+    assert seen == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]
