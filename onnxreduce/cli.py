@@ -83,6 +83,7 @@ def _run(options: argparse.Namespace, model: Path, output: Path, resume: bool) -
         tries=options.tries,
         confirm=options.confirm,
         error=options.error,
+        cpu_time=options.cpu_time,
         memory=options.memory,
         jobs=options.jobs,
         dask=options.dask,
@@ -164,6 +165,12 @@ def _parser() -> argparse.ArgumentParser:
         type=_positive,
         metavar="SECONDS",
         help="for one oracle call (default: ten times the first one, at least 10)",
+    )
+    add(
+        "--cpu-time",
+        type=_positive,
+        metavar="SECONDS",
+        help="of processor time for one oracle call, all its processes together",
     )
     add("--memory", type=_bytes, metavar="SIZE", help="limit of an oracle call, such as 4G")
     add(

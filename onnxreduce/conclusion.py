@@ -8,7 +8,7 @@ from typing import Any
 
 from onnxreduce import emit
 from onnxreduce.books import Books
-from onnxreduce.budget import Budget
+from onnxreduce.budget import Budget, Deadline, Stopped
 from onnxreduce.candidates import Candidates
 from onnxreduce.case import Case, InputValue
 from onnxreduce.errors import Unwritable
@@ -44,6 +44,7 @@ class Conclusion:
     history: History
     books: Books
     budget: Budget
+    deadline: Deadline
     notes: Notes
     earlier_seconds: float
 
@@ -68,7 +69,7 @@ class Conclusion:
             invalid=books.invalid,
             skipped=judge.skipped,
             accepted=books.steps,
-            seconds=self.budget.seconds,
+            seconds=self.deadline.seconds,
             oracle_seconds=self.earlier_seconds + judge.oracle_seconds,
             one_minimal=stopped_by is None and not books.is_broken,
             confirmed=confirmed,
@@ -101,7 +102,11 @@ class Conclusion:
         if stopped_by is not None:
             return False, stopped_by
         try:
-            verdict = self.judge.final(case)
+            with self.deadline.bounding(self.judge.runner):
+                verdict = self.judge.final(case)
+        except Stopped as stop:
+            self.notes.add("the time was up before the final confirmation: not confirmed")
+            return False, str(stop)
         except KeyboardInterrupt:
             self.notes.add("interrupted in the final confirmation: the result is not confirmed")
             return False, "interrupt"

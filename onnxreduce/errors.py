@@ -23,6 +23,12 @@ class NotInteresting(ReduceError):
     exit_status = 1
 
 
+class OutOfTime(ReduceError):
+    """The time was up before anything was known."""
+
+    exit_status = 3
+
+
 class Flaky(ReduceError):
     """The oracle contradicts itself on the original beyond what the tries allow for."""
 

@@ -14,6 +14,7 @@ LEAST = {
     "timeout": 1e-3,
     "tries": 1,
     "confirm": 0,
+    "cpu_time": 1e-3,
     "memory": 1,
     "jobs": 1,
     "max_seconds": 1e-3,
@@ -36,7 +37,9 @@ class Options:
         tries, confirm: for flaky oracles, see `onnxreduce.oracle.judge`.
         error: choose tries and confirm for this bound on a wrong verdict, from the oracle's answers
             about the original and about a model that cannot show the bug.
-        memory: bytes that the oracle's process tree may hold; ``None``: no limit.
+        cpu_time: seconds of processor time that the oracle's process tree may take for one
+            question; ``None``: no limit.
+        memory: bytes that it may hold; ``None``: no limit.
         jobs: how many questions are asked at a time; ``None``: what suits the oracle, at most the
             number of cores. Any number leads to the same result.
         dask: address of a Dask scheduler, on whose workers the oracle runs.
@@ -58,6 +61,7 @@ class Options:
     tries: int = 1
     confirm: int = 0
     error: float | None = None
+    cpu_time: float | None = None
     memory: int | None = None
     jobs: int | None = None
     dask: str | None = None

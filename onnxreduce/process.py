@@ -24,13 +24,13 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import psutil
 
-Kind = Literal["exception", "timeout", "memory", "crash"]
+Kind = Literal["exception", "timeout", "cpu", "memory", "crash"]
 
 TOKEN_VARIABLE = "ONNXREDUCE_PROCESS_TOKENS"
 TAIL_BYTES = 32_768
@@ -49,8 +49,8 @@ class WorkerError(Exception):
     """A call that gave no result.
 
     Attributes:
-        kind: ``exception`` (the callee raised; the worker lives on), ``timeout``, ``memory`` or
-            ``crash`` (the whole process tree is dead).
+        kind: ``exception`` (the callee raised; the worker lives on), ``timeout``, ``cpu``,
+            ``memory`` or ``crash`` (the whole process tree is dead).
         message: one line: ``ValueError: bad``, ``no answer within 10 s``, ``SIGABRT``.
         traceback: for an exception, its text from the callee's first frame on; else empty.
         tail: the end of what the child printed.
@@ -182,6 +182,7 @@ class Worker:
         target: str,
         *args: Any,
         timeout: float | None = None,
+        cpu: float | None = None,
         memory: int | None = None,
     ) -> Any:
         """Run ``module:function`` or ``/path/to/file.py:function`` in the child.
@@ -190,7 +191,8 @@ class Worker:
             target: the function.
             args: its arguments; they are pickled, like the result.
             timeout: seconds, with the time to start a child.
-            memory: bytes that the process tree may have resident together.
+            cpu: seconds of processor time that the process tree may take together.
+            memory: bytes that it may have resident together.
 
         Raises:
             WorkerError: see there.
@@ -200,7 +202,7 @@ class Worker:
         with self._lock:
             self._caller = threading.get_ident()
         try:
-            kind, value = self._exchange(request, timeout, memory)
+            kind, value = self._exchange(request, timeout, cpu, memory)
         finally:
             with self._lock:
                 self._caller = None
@@ -209,7 +211,9 @@ class Worker:
             raise WorkerError("exception", message, value["traceback"], self.output)
         return value
 
-    def _exchange(self, request: bytes, timeout: float | None, memory: int | None) -> Any:
+    def _exchange(
+        self, request: bytes, timeout: float | None, cpu: float | None, memory: int | None
+    ) -> Any:
         """Send a request and wait for its reply; whatever goes wrong, no child is left behind."""
         until = None if timeout is None else time.monotonic() + timeout
         self.start()
@@ -217,16 +221,16 @@ class Worker:
         if child is None:
             raise WorkerError("crash", "killed")
         try:
+            child.limit(cpu, memory)
             child.send(request, until)
-            reply = child.wait(until, memory, self._tail)
+            reply = child.wait(until, self._tail)
         except _Timeout:
             self._discard()
             message = f"no answer within {timeout:g} s"
             raise WorkerError("timeout", message, tail=self.output) from None
-        except _Memory as error:
+        except _TooMuch as error:
             self._discard()
-            message = f"{error.used / 2**20:.0f} MiB of memory in use"
-            raise WorkerError("memory", message, tail=self.output) from None
+            raise WorkerError(error.kind, str(error), tail=self.output) from None
         except OSError:
             message = exit_reason(child.status())
             child.drain(self._tail)
@@ -263,7 +267,7 @@ class Worker:
             until = time.monotonic() + grace
             with contextlib.suppress(OSError, _Timeout):
                 self._child.send(b"", until)
-                self._child.wait(until, None, self._tail)
+                self._child.wait(until, self._tail)
         self.kill()
 
     def __enter__(self) -> Self:
@@ -277,10 +281,10 @@ class _Timeout(Exception):
     pass
 
 
-class _Memory(Exception):
-    def __init__(self, used: int) -> None:
-        super().__init__(used)
-        self.used = used
+class _TooMuch(Exception):
+    def __init__(self, kind: Kind, message: str) -> None:
+        super().__init__(message)
+        self.kind: Kind = kind
 
 
 class _Child:
@@ -322,6 +326,10 @@ class _Child:
         with contextlib.suppress(OSError):  # dead already: the first call will tell
             self.send(pickle.dumps(path, _PICKLE_PROTOCOL), None)
 
+    def limit(self, cpu: float | None, memory: int | None) -> None:
+        """What the next call may take; see `Worker.call`."""
+        self._watch.begin(cpu, memory)
+
     def send(self, frame: bytes, until: float | None) -> None:
         """Raises OSError when the child is gone, _Timeout."""
         self.channel.settimeout(_left(until))
@@ -331,8 +339,8 @@ class _Child:
         except TimeoutError:
             raise _Timeout from None
 
-    def wait(self, until: float | None, memory: int | None, tail: bytearray) -> bytearray:
-        """The next frame. Raises OSError when the child is gone, _Timeout, _Memory."""
+    def wait(self, until: float | None, tail: bytearray) -> bytearray:
+        """The next frame. Raises OSError when the child is gone, _Timeout, _TooMuch."""
         self.channel.setblocking(False)
         header = bytearray(_LENGTH.size)
         frame, filled = header, 0
@@ -352,8 +360,7 @@ class _Child:
                     return frame
             elif self.process.poll() is not None:
                 raise ConnectionResetError  # although a descendant holds the channel open
-            if memory:
-                self._watch.check(memory)
+            self._watch.check()
 
     def _poll(self, until: float | None) -> set[int]:
         left = _left(until)
@@ -403,32 +410,63 @@ class _Child:
 
 
 class _Watch:
-    """Adds up the resident memory of a process tree, at a small share of the time."""
+    """Adds up what a process tree takes, at a small share of the time."""
 
     SHARE = 20  # listing all processes takes no more than 1/20 of the time
 
     def __init__(self, pid: int) -> None:
         self._root = _process(pid)
+        self._cpu: float | None = None
+        self._memory: int | None = None
+        self._spent = 0.0
         self._tree: list[psutil.Process] = []
         self._next_listing = 0.0
         # Outlives the single call: many short ones are not checked each, but together.
         self._next_check = time.monotonic() + POLL_SECONDS
 
-    def check(self, limit: int) -> None:
-        """Raises _Memory."""
+    def begin(self, cpu: float | None, memory: int | None) -> None:
+        """A call begins: what it may take."""
+        self._cpu, self._memory = cpu, memory
+        if cpu is not None:
+            self._list()
+            self._spent = self._sum(_seconds)
+
+    def check(self) -> None:
+        """Raises _TooMuch."""
         now = time.monotonic()
-        if self._root is None or now < self._next_check:
+        if now < self._next_check or (self._cpu is None and self._memory is None):
             return
         if now >= self._next_listing:
-            self._tree = [self._root, *_descendants(self._root)]
-            self._next_listing = now + self.SHARE * (time.monotonic() - now)
-        used = 0
+            self._list()
+        if self._memory is not None:
+            used = self._sum(_resident)
+            if used > self._memory:
+                raise _TooMuch("memory", f"{used / 2**20:.0f} MiB of memory in use")
+        if self._cpu is not None and self._sum(_seconds) - self._spent > self._cpu:
+            raise _TooMuch("cpu", f"more than {self._cpu:g} s of processor time")
+        self._next_check = now + POLL_SECONDS
+
+    def _list(self) -> None:
+        began = time.monotonic()
+        self._tree = [self._root, *_descendants(self._root)] if self._root else []
+        self._next_listing = began + self.SHARE * (time.monotonic() - began)
+
+    def _sum(self, measure: Callable[[psutil.Process], float]) -> float:
+        total = 0.0
         for process in self._tree:
             with contextlib.suppress(psutil.Error):
-                used += process.memory_info().rss
-        if used > limit:
-            raise _Memory(used)
-        self._next_check = now + POLL_SECONDS
+                total += measure(process)
+        return total
+
+
+def _resident(process: psutil.Process) -> float:
+    return process.memory_info().rss
+
+
+def _seconds(process: psutil.Process) -> float:
+    """Of processor time, with that of children that have ended and been waited for."""
+    times = process.cpu_times()
+    return float(times.user + times.system + times.children_user + times.children_system)
 
 
 def _left(until: float | None) -> float | None:

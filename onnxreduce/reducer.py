@@ -16,13 +16,13 @@ import onnx
 import onnx_ir as ir
 
 from onnxreduce.books import Books
-from onnxreduce.budget import Budget, Stopped
+from onnxreduce.budget import Budget, Deadline, Stopped
 from onnxreduce.candidates import Candidates
 from onnxreduce.case import Case, InputValue
 from onnxreduce.conclusion import Conclusion
 from onnxreduce.desk import Desk
 from onnxreduce.engine import Engine
-from onnxreduce.errors import Unwritable, UsageError
+from onnxreduce.errors import OutOfTime, Unwritable, UsageError
 from onnxreduce.history import History
 from onnxreduce.lineage import mark
 from onnxreduce.modelio import Store, is_external
@@ -40,11 +40,14 @@ from onnxreduce.schedule import preload, stages
 from onnxreduce.scrub import Scrub, Scrubbed
 from onnxreduce.speculate import SPARE
 from onnxreduce.start import Start, control, first_case, other_sizes
-from onnxreduce.trusted import Trusted
+from onnxreduce.trusted import SECONDS, Trusted
 from onnxreduce.used import oracle_used
 from onnxreduce.workspace import Workspace, claim
 
 Source = OracleSource | FunctionSource
+
+LEAST_SECONDS = 1.0
+"""To find out what the original passes, however little time there is."""
 
 
 def reduce(
@@ -73,18 +76,21 @@ def reduce(
     if isinstance(inputs, (str, Path)):
         options["inputs"], inputs = Path(inputs), None
     settled = Options(**options)
+    deadline = Deadline(settled.max_seconds)
     source = _source(oracle, settled)
     start = first_case(model, inputs, settled)
     with ExitStack() as stack:
         workspace = stack.enter_context(claim(settled.output, settled.resume, settled.force))
         candidates = Candidates(Store(workspace.candidates, is_external(start.case.model)))
         stack.enter_context(_terminable())
-        trusted = Trusted(candidates, workspace.recordings)
+        left = deadline.left()
+        seconds = SECONDS if left is None else min(SECONDS, max(left, LEAST_SECONDS))
+        trusted = Trusted(candidates, workspace.recordings, seconds)
         stack.callback(trusted.close)
         start = _examined(start, settled, trusted)
         mark(start.case.model)
         run = Reduction(
-            start, source, settled, workspace, candidates, trusted, listener or Silent()
+            start, source, settled, workspace, candidates, trusted, listener or Silent(), deadline
         )
         return run.run()
 
@@ -117,6 +123,7 @@ class Reduction:
     candidates: Candidates
     trusted: Trusted
     listener: Listener
+    deadline: Deadline
 
     def run(self) -> Result:
         """To the fixpoint, or as far as the budgets and the user allow.
@@ -130,7 +137,8 @@ class Reduction:
             open_runner, jobs = self._runners(stack)
             runner = open_runner(self.source)
             stack.callback(runner.close)
-            identity = identity_of(runner)
+            with self._in_time(runner):
+                identity = identity_of(runner)
             fingerprint = self.source.fingerprint(identity)
             cache = Cache(self.workspace.cache if self.options.output else None, fingerprint)
             stack.callback(cache.close)
@@ -138,15 +146,16 @@ class Reduction:
             stack.callback(history.close)
             earlier_calls, earlier_seconds = cache.totals()
             judge = self._judge(runner, cache)
-            budget = Budget(self.options, lambda: earlier_calls + judge.calls)
+            budget = Budget(self.options, lambda: earlier_calls + judge.calls, self.deadline)
             self.listener.started(self.start.case.size)
             stack.callback(self.listener.close)
             first = history.base or self.start.case
-            if self.options.error is not None:
-                notes.add(str(judge.plan(first, control(first), self.options.error)))
-            self._get_ready(stack, first)
-            verdict = judge.original(first)
-            held = self.source.holding(judge.hold(first))
+            with self._in_time(runner):
+                if self.options.error is not None:
+                    notes.add(str(judge.plan(first, control(first), self.options.error)))
+                self._get_ready(stack, first)
+                verdict = judge.original(first)
+                held = self.source.holding(judge.hold(first))
             history.begin(self.start.case)
             desk = self._desk(stack, judge, runner, partial(open_runner, held), jobs)
             books = Books(
@@ -165,6 +174,7 @@ class Reduction:
                 history,
                 books,
                 budget,
+                self.deadline,
                 notes,
                 earlier_seconds,
             )
@@ -172,6 +182,18 @@ class Reduction:
                 return conclusion.draw(engine.case, stopped_by, scrubbed)
             except (OSError, Unwritable) as error:
                 raise history.unwritable(error) from error
+
+    @contextmanager
+    def _in_time(self, runner: Runner) -> Iterator[None]:
+        """While the oracle has not judged the original."""
+        try:
+            with self.deadline.bounding(runner):
+                yield
+        except Stopped as stop:
+            raise OutOfTime(
+                f"stopped by {stop} before the oracle had judged the original: allow more than "
+                f"{self.deadline.most:g} s"
+            ) from None
 
     def _runners(self, stack: ExitStack) -> tuple[Callable[[Any], Runner], int]:
         """What opens a runner of an oracle, and how many there should be."""
@@ -207,6 +229,7 @@ class Reduction:
             timeout=options.timeout,
             tries=options.tries,
             confirm=options.confirm,
+            cpu_time=options.cpu_time,
             memory=options.memory,
         )
 

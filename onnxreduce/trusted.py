@@ -72,20 +72,22 @@ class Trusted:
     Args:
         candidates: where cases are written.
         recordings: a folder for recorded values.
+        seconds: limit of a run of the original.
     """
 
-    def __init__(self, candidates: Candidates, recordings: Path) -> None:
+    def __init__(self, candidates: Candidates, recordings: Path, seconds: float = SECONDS) -> None:
         self._crew = Crew()
         self._candidates = candidates
         self._recordings = recordings
-        self._recorder = LazyRecorder(candidates, self._crew, recordings, SECONDS)
+        self._recorder = LazyRecorder(candidates, self._crew, recordings, seconds)
+        self._seconds = seconds
         self._checks: Checks | None = None
 
     def examine(self, case: Case) -> bool:
         """Finds the checks that the original passes; whether some backend runs it."""
         path = self._candidates.write(case)
         try:
-            self._checks = Checks.passed_by(case, path, self._crew, SECONDS)
+            self._checks = Checks.passed_by(case, path, self._crew, self._seconds)
         finally:
             self._candidates.discard(path)
         return self._checks.backend is not None
@@ -127,7 +129,9 @@ class Trusted:
             if self._checks.backend is None:
                 return None
             entries = self._crew.call(
-                "onnxreduce.recorder:record", *arguments, timeout=self._checks.timeout or SECONDS
+                "onnxreduce.recorder:record",
+                *arguments,
+                timeout=self._checks.timeout or self._seconds,
             )
             recorded = Recorded(entries, target, {}, self._checks.backend)
             return {name: recorded.get(name) for name in names if name in recorded}

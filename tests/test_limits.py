@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from models import parallel_branches
 
-from onnxreduce.errors import Flaky
+from onnxreduce.errors import Flaky, OutOfTime
 from onnxreduce.oracle.contract import Candidate
 from onnxreduce.oracle.flaky import Rate, survey, tail
 from onnxreduce.reducer import reduce
@@ -113,6 +114,40 @@ def test_patience() -> None:
     assert not result.one_minimal
     whole = reduce(parallel_branches(), lambda case: "Tanh" in kinds(case), patience=1000)
     assert whole.stopped_by is None
+
+
+@pytest.mark.parametrize(("setup", "first"), [(60, 0), pytest.param(0, 60, marks=pytest.mark.slow)])
+def test_seconds_bound_what_comes_first(setup: int, first: int, tmp_path: Path) -> None:
+    oracle = tmp_path / "oracle.py"
+    oracle.write_text(
+        "import time\n"
+        f"def setup():\n    time.sleep({setup})\n"
+        f"def interesting(case):\n    time.sleep({first})\n    return True\n"
+    )
+    output = tmp_path / "out"
+    with pytest.raises(OutOfTime, match="before the oracle had judged the original") as caught:
+        reduce(parallel_branches(), oracle, output=output, max_seconds=2)
+    assert caught.value.exit_status == 3
+    assert not output.exists()
+
+
+@pytest.mark.slow
+def test_seconds_bound_the_confirmation(tmp_path: Path) -> None:
+    """The second process is slow to start: the result is there, but not confirmed."""
+    oracle = tmp_path / "oracle.py"
+    oracle.write_text(
+        "import pathlib, time\n"
+        f"second = pathlib.Path({str(tmp_path / 'second')!r})\n"
+        "def setup():\n"
+        "    if second.exists():\n"
+        "        time.sleep(250)\n"
+        "    second.touch()\n"
+        "def interesting(case):\n"
+        "    return 'Tanh' in [node.op_type for node in case.model.graph.node]\n"
+    )
+    result = reduce(parallel_branches(), oracle, output=tmp_path / "out", max_seconds=60, jobs=1)
+    assert (result.stopped_by, result.confirmed) == ("max-seconds", False)
+    assert [node.op_type for node in result.reduced.model.graph] == ["Tanh"]
 
 
 def test_seconds_and_calls() -> None:

@@ -174,6 +174,7 @@ def test_boring_original_is_not_remembered(court) -> None:
         (WorkerError("exception", "ValueError: x", "Traceback...\nline"), "ValueError: x\nTrace"),
         (WorkerError("timeout", "no answer within 600 s"), "hangs on the original: no answer"),
         (WorkerError("crash", "SIGABRT", tail="double free\n"), "died: SIGABRT\ndouble free"),
+        (WorkerError("cpu", "more than 5 s of processor time"), "took more than 5 s"),
         (WorkerError("memory", "900 MiB of memory in use"), "too much memory: 900 MiB"),
         (Verdict.skipped("no GPU"), "skips the original: no GPU"),
     ],

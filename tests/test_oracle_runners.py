@@ -234,6 +234,12 @@ def test_memory(opened, question) -> None:
     assert reason(error).startswith("the oracle used too much memory: ")
 
 
+def test_processor_time(opened, question) -> None:
+    runner = opened("def interesting(case):\n    while True:\n        pass\n")
+    error = failure(runner, question, timeout=60, cpu=0.5)
+    assert reason(error) == "the oracle took more than 0.5 s of processor time"
+
+
 def test_bad_manners(opened, question, tmp_path: Path) -> None:
     runner = opened(
         "import os, sys\n"
@@ -378,3 +384,19 @@ def test_advice_on_ready_made_oracles_is_about_their_settings() -> None:
     assert all("by hand" not in text and "its settings" in text for text in words.values())
     assert "inner value" in words["differs"]
     assert "inner value" not in words["fails"]
+
+
+def test_accidents_of_the_first_process_cost_nothing(opened, tmp_path: Path) -> None:
+    """As when somebody kills it: setup and identity are asked of a fresh one."""
+    runner = opened(
+        "import os, pathlib\n"
+        f"deaths = pathlib.Path({str(tmp_path)!r})\n"
+        "def die_once(where):\n"
+        "    if not (deaths / where).exists():\n"
+        "        (deaths / where).touch()\n"
+        "        os.kill(os.getpid(), 9)\n"
+        "def setup():\n    die_once('setup')\n"
+        "def identity():\n    die_once('identity')\n    return 'v1'\n"
+        "def interesting(case):\n    return True\n"
+    )
+    assert identity_of(runner) == "v1"

@@ -74,6 +74,14 @@ def eat(size):
 def eat_in_child(size):
     subprocess.run([sys.executable, "-c", f"import time; b = bytearray({size}); time.sleep(30)"])
 
+def burn(seconds=60.0):
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+
+def burn_in_child():
+    subprocess.run([sys.executable, "-c", "while True: pass"])
+
 def detached(note):
     """A grandchild with a session of its own, whose parent is gone."""
     code = f"import os, time; open({note!r}, 'w').write(str(os.getpid())); time.sleep(60)"
@@ -210,6 +218,19 @@ def test_memory(worker: Worker, callee: str, function: str) -> None:
     assert error.kind == "memory"
     assert "MiB" in error.message
     assert worker.call(f"{callee}:add", 1, 2, memory=300_000_000) == 3
+
+
+@pytest.mark.parametrize("function", ["burn", "burn_in_child"])
+def test_processor_time(worker: Worker, callee: str, function: str) -> None:
+    error = failure(worker, f"{callee}:{function}", timeout=60, cpu=0.5)
+    assert (error.kind, error.message) == ("cpu", "more than 0.5 s of processor time")
+    assert worker.call(f"{callee}:add", 1, 2, cpu=5.0) == 3
+
+
+def test_processor_time_counts_for_each_call(worker: Worker, callee: str) -> None:
+    for _ in range(4):
+        assert worker.call(f"{callee}:burn", 0.6, cpu=1.5) is None
+    assert worker.starts == 1
 
 
 def test_flood_of_output(worker: Worker, callee: str) -> None:

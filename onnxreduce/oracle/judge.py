@@ -24,7 +24,7 @@ from onnxreduce.errors import Flaky, NotInteresting, UsageError
 from onnxreduce.modelio import inputs_beside
 from onnxreduce.oracle.cache import Answer, Cache
 from onnxreduce.oracle.flaky import Hopeless, Plan, survey
-from onnxreduce.oracle.runners import Limits, Runner, advice, explain, reason
+from onnxreduce.oracle.runners import Limits, Runner, advice, explain, persistently, reason
 from onnxreduce.process import WorkerError
 from onnxreduce.verdict import Outcome, Verdict
 
@@ -32,8 +32,6 @@ FIRST_SECONDS = 600.0
 """Limit of the first question when no timeout is given."""
 TIMEOUT_FACTOR = 10.0
 LEAST_TIMEOUT = 10.0
-DEATHS = 3
-"""So many processes may die over a question before that is taken for an answer."""
 SURVEY = 10
 """Questions about an original on which the oracle contradicts itself, to estimate the rate."""
 
@@ -61,7 +59,8 @@ class Judge:
         store: where candidates are written for the oracle.
         timeout: seconds for a question; `None`: ten times the first one, at least ten.
         tries, confirm: for flaky oracles, see above.
-        memory: bytes for the oracle's process tree.
+        cpu_time: seconds of processor time for the oracle's process tree, for a question.
+        memory: bytes for it.
     """
 
     def __init__(
@@ -73,6 +72,7 @@ class Judge:
         timeout: float | None = None,
         tries: int = 1,
         confirm: int = 0,
+        cpu_time: float | None = None,
         memory: int | None = None,
     ) -> None:
         self.timeout = timeout
@@ -85,11 +85,12 @@ class Judge:
         self.oracle_seconds = 0.0
         self._skip_reasons: Counter[str] = Counter()
         self._suspects: dict[str, list[str]] = {}
-        self._runner = runner
+        self.runner = runner
         self._cache = cache
         self._store = store
         self.tries = tries
         self.confirm = confirm
+        self._cpu_time = cpu_time
         self._memory = memory
         self._lock = threading.Lock()
 
@@ -103,14 +104,13 @@ class Judge:
             Flaky: it contradicts itself beyond what `tries` and `confirm` allow for.
             UsageError: it raises, hangs, crashes, or skips the original.
         """
-        with self._exam(case.digest, case, self._runner) as exam:
+        with self._exam(case.digest, case, self.runner) as exam:
             exam.strict = True
-            if self.timeout is None:
-                exam.limits = Limits(FIRST_SECONDS, self._memory)
+            exam.limits = self.limits(FIRST_SECONDS)
             first = exam.answer()
             if self.timeout is None:
                 self.timeout = max(LEAST_TIMEOUT, TIMEOUT_FACTOR * first.seconds)
-                exam.limits = Limits(self.timeout, self._memory)
+                exam.limits = self.limits()
             verdict = self._steady(exam) if self.tries == 1 else self._shows(exam)
             exam.keep()
             return verdict
@@ -124,11 +124,11 @@ class Judge:
             UsageError: see `original`.
         """
         with ExitStack() as stack:
-            exam = stack.enter_context(self._exam(case.digest, case, self._runner))
+            exam = stack.enter_context(self._exam(case.digest, case, self.runner))
             exam.strict = True
-            exam.limits = Limits(self.timeout or FIRST_SECONDS, self._memory)
+            exam.limits = self.limits(FIRST_SECONDS)
             other = control and stack.enter_context(
-                self._exam(control.digest, control, self._runner)
+                self._exam(control.digest, control, self.runner)
             )
             try:
                 plan = survey(
@@ -181,7 +181,7 @@ class Judge:
         Raises:
             Interrupted: `runner` was interrupted from another thread; nothing is recorded.
         """
-        with self._exam(case.digest, case, runner or self._runner) as exam:
+        with self._exam(case.digest, case, runner or self.runner) as exam:
             verdict = self._verdict(exam)
             with self._lock:
                 self.cache_hits += not exam.asked
@@ -190,8 +190,8 @@ class Judge:
     def final(self, case: Case) -> Verdict:
         """The verdict on the result, from fresh questions to a fresh process."""
         question = f"final {case.digest}"
-        self._runner.restart()
-        with self._exam(question, case, self._runner) as exam:
+        self.runner.restart()
+        with self._exam(question, case, self.runner) as exam:
             return self._verdict(exam)
 
     def hold(self, case: Case) -> dict[str, Any]:
@@ -200,10 +200,9 @@ class Judge:
         Raises:
             UsageError: it fails to.
         """
-        limits = Limits(self.timeout, self._memory)
         path = self._store.write(case).absolute()
         try:
-            return self._runner.hold(path, inputs_beside(path), limits)
+            return persistently(lambda: self.runner.hold(path, inputs_beside(path), self.limits()))
         except WorkerError as error:
             raise _unusable(error) from error
         finally:
@@ -213,16 +212,21 @@ class Judge:
         """Names of values or nodes that the oracle would look at first; none if it fails to say."""
         if case.digest in self._suspects:  # a pass that is run again must see the same names
             return self._suspects[case.digest]
-        limits = Limits(self.timeout, self._memory)
         path = self._store.write(case).absolute()
         names: list[str] = []
         try:
-            names = self._runner.suspects(path, inputs_beside(path), limits)
+            names = persistently(
+                lambda: self.runner.suspects(path, inputs_beside(path), self.limits())
+            )
         except WorkerError as error:
             self._count_skip(f"suspects: {reason(error)}")
         finally:
             self._store.discard(path)
         return self._suspects.setdefault(case.digest, names)
+
+    def limits(self, timeout: float | None = None) -> Limits:
+        """Of a question; `timeout` counts while none is settled."""
+        return Limits(self.timeout or timeout, self._memory, self._cpu_time)
 
     @property
     def often_skipped(self) -> tuple[str, int] | None:
@@ -277,7 +281,7 @@ class _Exam:
         self.strict = False
         """On the original: an oracle that gives no answer is an error, and answers are recorded
         only by `keep` from the first no on, since a person may mend what was wrong."""
-        self.limits = Limits(judge.timeout, judge._memory)
+        self.limits = judge.limits()
         self._judge = judge
         self._question = question
         self._case = case
@@ -351,14 +355,7 @@ class _Exam:
         return self._path
 
     def _put(self, path: Path) -> Verdict:
-        """The oracle's answer. Its process may have died by accident: then a fresh one is asked."""
-        for left in reversed(range(DEATHS)):
-            try:
-                return self._runner.ask(path, inputs_beside(path), self.limits)
-            except WorkerError as error:
-                if error.kind != "crash" or not left:
-                    raise
-        raise AssertionError
+        return persistently(lambda: self._runner.ask(path, inputs_beside(path), self.limits))
 
 
 def _unusable(error: WorkerError) -> UsageError:
@@ -367,6 +364,8 @@ def _unusable(error: WorkerError) -> UsageError:
             f"the oracle hangs on the original: {error.message}; give a longer --timeout, "
             "or try it by hand"
         )
+    if error.kind == "cpu":
+        return UsageError(f"{reason(error)} on the original; allow more by --cpu-time")
     return UsageError(f"the oracle fails on the original: {explain(error)}")
 
 

@@ -8,8 +8,8 @@ import shlex
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -22,6 +22,8 @@ _SIDE = "onnxreduce.oracle.in_worker"
 SETUP_SECONDS = 300.0
 """Loading an oracle and its `setup`: imports of large packages, the start of a browser."""
 TEARDOWN_SECONDS = 10.0
+DEATHS = 3
+"""So many processes may die over a question before that is taken for an answer."""
 SKIP_STATUS = 125
 """As in `git bisect run`: this candidate cannot be judged."""
 
@@ -35,10 +37,12 @@ class Limits:
     Attributes:
         timeout: seconds.
         memory: bytes that the oracle's whole process tree may have resident.
+        cpu: seconds of processor time that it may take.
     """
 
     timeout: float | None = None
     memory: int | None = None
+    cpu: float | None = None
 
 
 class Interrupted(Exception):
@@ -89,9 +93,7 @@ class _WorkerRunner:
             with self._busy:
                 if self._interrupted.is_set():
                     raise Interrupted
-                return self._worker.call(
-                    f"{_SIDE}:{function}", *args, timeout=limits.timeout, memory=limits.memory
-                )
+                return self._worker.call(f"{_SIDE}:{function}", *args, **asdict(limits))
         except WorkerError:
             if self._interrupted.is_set():
                 raise Interrupted from None
@@ -211,6 +213,21 @@ class ExecutableRunner(_WorkerRunner):
         return ""
 
 
+def persistently(ask: Callable[[], T]) -> T:
+    """What a call of a runner gives. Its process may die by accident: then a fresh one is asked.
+
+    Raises:
+        WorkerError: also the last of many that died.
+    """
+    for left in reversed(range(DEATHS)):
+        try:
+            return ask()
+        except WorkerError as error:
+            if error.kind != "crash" or not left:
+                raise
+    raise AssertionError
+
+
 def identity_of(runner: Runner) -> str:
     """`Runner.identity`, for people.
 
@@ -218,7 +235,7 @@ def identity_of(runner: Runner) -> str:
         UsageError: the oracle cannot be loaded, its `setup` fails, or its `identity` does.
     """
     try:
-        return runner.identity()
+        return persistently(runner.identity)
     except WorkerError as error:
         raise UsageError(f"the oracle does not start: {explain(error)}") from error
 
@@ -266,6 +283,7 @@ def reason(error: WorkerError) -> str:
     words = {
         "exception": "the oracle raised ",
         "crash": "the oracle's process died: ",
+        "cpu": "the oracle took ",
         "memory": "the oracle used too much memory: ",
         "timeout": "",
     }
