@@ -13,7 +13,6 @@ oracle is busy.
 from __future__ import annotations
 
 import contextlib
-import heapq
 import itertools
 import queue
 import time
@@ -108,6 +107,29 @@ class Node:
         (walk,) = self.walks
         self.position = walk.position() if walk.question else None
         self.failures += walk.failures()
+
+
+@dataclass(frozen=True)
+class _Edge:
+    """A step that may be looked at: from a node by a reply; without one, the node itself.
+
+    Attributes:
+        depth: how many open questions there are on the way.
+        chance: that the walk comes by.
+        order: of being found.
+    """
+
+    depth: int
+    chance: float
+    order: int
+    node: Node
+    reply: bool | None = None
+
+    def likeliest(self) -> tuple[float, int]:
+        return -self.chance, self.order
+
+    def soonest(self) -> tuple[int, float, int]:
+        return self.depth, *self.likeliest()
 
 
 class Speculation:
@@ -220,24 +242,37 @@ class Speculation:
     # --- ahead ---
 
     def _fill(self) -> None:
-        """Puts the likeliest questions, as many as the desk takes."""
+        """Puts the likeliest questions, as many as the desk takes; prepares what may follow them.
+
+        Which questions are worth asking is a matter of their chance, which are worth preparing
+        one of time: what may be next after the current question comes first, then what may be
+        next after that. Otherwise a long row of likely noes would be prepared, and the question
+        after an unlikely yes would only be made when everybody waits for it.
+        """
         asks, checks = self._desk.jobs, self._desk.jobs + (self._pace > PATIENT)
-        edges: list[tuple[float, int, Node, bool | None]] = [(-1.0, 0, self._root, None)]
-        while edges and (asks or checks) and -edges[0][0] >= LEAST:
-            chance, _, parent, yes = heapq.heappop(edges)
-            node = parent if yes is None else self._grow(parent, yes, -chance)
+        edges = [_Edge(0, 1.0, next(self._order), self._root)]
+        while edges and (asks or checks):
+            edge = min(edges, key=_Edge.likeliest if asks else _Edge.soonest)
+            edges.remove(edge)
+            if edge.chance < LEAST:
+                continue
+            parent, yes = edge.node, edge.reply
+            node = parent if yes is None else self._grow(parent, yes, edge.chance)
             if node is None or node.position is None:
                 continue
+            depth = edge.depth
             if node.verdict is None:
                 if not self._put(node, asks > 0):
                     continue
                 asks, checks = (asks - 1, checks) if asks else (asks, checks - 1)
                 ahead = self._chances.yes(node.position)
                 share = {True: ahead, False: 1 - ahead}
+                depth += 1
             else:
                 share = {bool(node.verdict): 1.0}
             for reply, part in share.items():
-                heapq.heappush(edges, (chance * part, next(self._order), node, reply))
+                chance = edge.chance * part
+                edges.append(_Edge(depth, chance, next(self._order), node, reply))
             if not self._events.empty():
                 return
 

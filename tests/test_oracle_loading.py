@@ -239,3 +239,29 @@ def test_fingerprint_holds_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     before = find_oracle(spec).fingerprint()
     monkeypatch.setattr(importlib.metadata, "version", lambda name: f"{name} 99")
     assert find_oracle(spec).fingerprint() != before
+
+
+@pytest.mark.parametrize(
+    ("backend", "alone"),
+    [
+        ("ort", False),
+        ("ort:ep=CPUExecutionProvider,opt=all", False),
+        ("ort:ep=CUDAExecutionProvider+CPUExecutionProvider", True),
+        ("openvino:device=GPU.0", True),
+        ("openvino:device=CPU", False),
+        ("web:wasm", False),
+        ("web@1.23.2:wasm,bundle=ort.all.min.mjs", False),
+        ("web:webgpu", True),
+        ("web@1.23.2:webnn-gpu", True),
+        ("web:wasm,cdp=http://127.0.0.1:9222", True),
+        ("web:wasm,agent", True),
+    ],
+)
+def test_default_jobs(
+    backend: str, alone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading.os, "sched_getaffinity", lambda _: range(6))
+    found = find_oracle(write(tmp_path / "o.py", GOOD), {"expected": backend})
+    assert found.jobs == (1 if alone else 6)
+    own = find_oracle(write(tmp_path / "p.py", f"JOBS = 3\n{GOOD}"), {"expected": backend})
+    assert own.jobs == 3

@@ -57,8 +57,8 @@ class OracleSource:
         """How many questions to ask at a time: one for each core, but a GPU is there once."""
         if self.most is not None:
             return self.most
-        web = any(str(value).startswith(("web:", "web@")) for value in self.settings.values())
-        return 1 if web else len(os.sched_getaffinity(0))
+        once = any(_is_there_once(str(value)) for value in self.settings.values())
+        return 1 if once else len(os.sched_getaffinity(0))
 
     def open(self) -> Runner:
         """A runner; its process starts with the first question."""
@@ -78,6 +78,17 @@ class OracleSource:
         """
         parts = [self.source_hash, repr(sorted(self.settings.items())), identity]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _is_there_once(value: str) -> bool:
+    """Does a setting name a backend on a device of which there is one: a GPU, a phone, a browser
+    that somebody has opened?"""
+    name, _, options = value.partition(":")
+    words = options.split(",")
+    if name.partition("@")[0] == "web":
+        return "wasm" not in words or any(w.startswith(("agent", "cdp=")) for w in words)
+    asked = [word.partition("=")[2] for word in words if word.startswith(("ep=", "device="))]
+    return any(not device.startswith("CPU") for device in asked)
 
 
 @dataclass(frozen=True)
