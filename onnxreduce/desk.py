@@ -32,6 +32,7 @@ class Desk:
         self._threads = ThreadPoolExecutor(jobs, thread_name_prefix="check")
         # Large files take a while to be written and to be removed; neither is waited for.
         self._disk = ThreadPoolExecutor(jobs + 1, thread_name_prefix="disk")
+        self._recordings = ThreadPoolExecutor(1, thread_name_prefix="record")
         self._known: dict[str, str | None] = {}
         self._files: dict[Case, Path] = {}
 
@@ -42,6 +43,10 @@ class Desk:
     def ask(self, case: Case) -> Future[Verdict]:
         """The oracle's verdict."""
         return self._panel.submit(case)
+
+    def record(self, case: Case) -> Future[Case]:
+        """A valid case with its intermediate values."""
+        return self._recordings.submit(self._trusted.recorded, case)
 
     def cancel(self, verdict: Future[Verdict]) -> None:
         """Gives up a question at once, if it has not been answered."""
@@ -57,6 +62,7 @@ class Desk:
         self._threads.shutdown(wait=True, cancel_futures=True)
         for case in list(self._files):
             self.release(case)
+        self._recordings.shutdown(wait=True, cancel_futures=True)
         self._disk.shutdown(wait=True)
 
     def _check(self, case: Case) -> str | None:

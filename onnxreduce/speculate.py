@@ -34,6 +34,9 @@ GRACE = 1.5
 """Seconds that an oracle may go on with a question that will not be asked: about what a fresh
 process needs to get warm, so killing sooner costs more than it saves."""
 
+LIKELY = 0.5
+"""A candidate that is accepted with this chance is worth recording before its answer is there."""
+
 SPARE = 1
 """So many questions that will not be asked any more may run besides the jobs."""
 
@@ -60,6 +63,9 @@ class Desk(Protocol):
     def ask(self, case: Case) -> Future[Verdict]:
         """The oracle's verdict on a valid candidate."""
 
+    def record(self, case: Case) -> Future[Case]:
+        """A valid case with its intermediate values."""
+
     def cancel(self, verdict: Future[Verdict]) -> None:
         """Gives up a question at once."""
 
@@ -75,6 +81,8 @@ class Node:
         walks: stand at this question, until children go on with them.
         position: where that is; None where there is no question.
         coming: another walk on its way here.
+        recording: of the case, ahead of time, where the walk is suspended without.
+        recorded: the walk has gone on with that.
         failures: of passes, on the way here from the question before.
         children: after a no, after a yes.
         check, answer, began: what has been put to the desk, and when.
@@ -86,6 +94,8 @@ class Node:
     walks: list[Walk]
     position: Position | None = None
     coming: Future[Walk] | None = None
+    recording: Future[Case] | None = None
+    recorded: bool = False
     failures: list[tuple[str, Exception]] = field(default_factory=list)
     children: list[Node | None] = field(default_factory=lambda: [None, None])
     check: Future[str | None] | None = None
@@ -199,6 +209,8 @@ class Speculation:
         elif child.walks and child.walks[0].suspended:
             child.walks[0].go_on(self._recorded)
             child.look()
+        elif child.recorded and child.recording is not None:
+            self._recorded(child.recording.result())  # what there is to say of it is said now
         elif root.walks and child.position is not None:
             self._bring(child, root.walks.pop())
         root.children[yes] = None
@@ -259,6 +271,8 @@ class Speculation:
             parent, yes = edge.node, edge.reply
             node = parent if yes is None else self._grow(parent, yes, edge.chance)
             if node is None or node.position is None:
+                if node is not None:
+                    self._record(parent, node, edge.chance)
                 continue
             depth = edge.depth
             if node.verdict is None:
@@ -283,7 +297,8 @@ class Speculation:
         if child is not None:
             return child
         position = node.position
-        if yes and position.records and position.question.case.recording is None:
+        missing = position.records and position.question.case.recording is None
+        if yes and missing and not self._is_worth_recording(node, chance):
             return None
         # Whichever way the walk goes on, the other way will need another one.
         late = max(0.0, position.seconds - self._pace)
@@ -298,6 +313,18 @@ class Speculation:
         walk.answer(yes, _as_it_is)
         child = node.children[yes] = Node.of(walk)
         return child
+
+    def _is_worth_recording(self, node: Node, chance: float) -> bool:
+        """Is its candidate likely enough to be accepted, and is there time?"""
+        return node.valid and chance >= LIKELY and self._pace > PATIENT
+
+    def _record(self, node: Node, child: Node, chance: float) -> None:
+        """Has a candidate recorded while the oracle looks at it, if a pass waits for that."""
+        if not child.walks or not child.walks[0].suspended or child.recording is not None:
+            return
+        if self._is_worth_recording(node, chance):
+            child.recording = self._desk.record(child.walks[0].case)
+            self._tell(child, child.recording)
 
     def _put(self, node: Node, ask: bool) -> bool:
         """Has a candidate checked, then asked about; whether that is under way."""
@@ -372,6 +399,9 @@ class Speculation:
             if not future.cancelled() and future.exception() is None and not node.dropped:
                 node.walks.append(future.result())
             return
+        if future is node.recording:
+            self._take_recording(node, node.recording)
+            return
         checked = future is node.check
         self._asked.difference_update(() if checked else (node,))
         try:
@@ -394,6 +424,16 @@ class Speculation:
         else:
             node.verdict = Verdict.invalid(said)
 
+    def _take_recording(self, node: Node, recording: Future[Case]) -> None:
+        """Lets the walk go on that waits for it; what fails is tried again in its turn."""
+        if recording.cancelled() or recording.exception() is not None:
+            return
+        if node.walks and node.walks[0].suspended:
+            recorded = recording.result()
+            node.walks[0].go_on(lambda _: recorded)
+            node.recorded = True
+            node.look()
+
     def _drop(self, node: Node) -> None:
         """A node and all below it will not be asked."""
         doomed = [node]
@@ -401,6 +441,8 @@ class Speculation:
             node = doomed.pop()
             node.dropped = True
             node.walks = []
+            if node.recording is not None:
+                node.recording.cancel()
             if node.check is not None and node.position is not None:
                 case = node.position.question.case
                 node.check.cancel()
