@@ -105,8 +105,8 @@ def _digits(flat: Array) -> Array:
     trailing_zeros = exponent >= significant
     short = 1 + significant + trailing_zeros + np.maximum(exponent, 0) // 8
     decimal = significant + 3 + np.where(exponent < -4, 3, 0)
-    cost = np.where(magnitude == 1, 1, np.where(whole, short, decimal)) + (exact < 0)
-    cost = np.where(magnitude == 0, 0, cost)
+    cost = np.where(magnitude == 1, 1, np.where(whole, short, decimal))
+    cost = np.where(magnitude == 0, 0, cost) + np.signbit(exact)
     return np.where(finite, cost, 4).astype(np.int64)
 
 

@@ -14,6 +14,9 @@ import numpy as np
 
 from onnxreduce.tensors import Array
 
+TOLD_APART = 100
+"""Up to this many elements are numbered without repeating."""
+
 KEEP = "+special"
 """Appended to the name of a recipe: leave special values where they are."""
 
@@ -30,7 +33,7 @@ def cook(recipe: str, array: Array) -> Array:
     elif array.dtype.kind == "V":
         wide = array.astype(np.int64)
     with np.errstate(all="ignore"):
-        made = _RECIPES[name](wide).astype(array.dtype)
+        made = (_RECIPES[name](wide) + 0).astype(array.dtype)  # no zero becomes a negative one
     if recipe.endswith(KEEP):
         made = np.where(special(array), array, made)
     return np.asarray(made)
@@ -82,8 +85,15 @@ def _identity(array: Array) -> Array:
 
 
 def _arange(array: Array) -> Array:
-    """0, 1, 2, ... with one digit each."""
-    return (np.arange(array.size) % 10).reshape(array.shape)
+    """0, 1, 2, ...; of large tensors the last digit."""
+    numbers = np.arange(array.size)
+    return (numbers if array.size <= TOLD_APART else numbers % 10).reshape(array.shape)
+
+
+def _count(array: Array) -> Array:
+    """1, 2, 3, ...: as `_arange`, and no element is zero."""
+    numbers = np.arange(array.size)
+    return ((numbers if array.size <= TOLD_APART else numbers % 9) + 1).reshape(array.shape)
 
 
 def _even(array: Array) -> Array:
@@ -105,6 +115,7 @@ _RECIPES: dict[str, Callable[[Array], Array]] = {
     "identity": _identity,
     "signs": np.sign,
     "arange": _arange,
+    "count": _count,
     "even": _even,
     "integers": np.rint,
     "small integers": _small,
@@ -113,4 +124,4 @@ _RECIPES: dict[str, Callable[[Array], Array]] = {
     "three digits": lambda array: significant(array, 3),
 }
 
-INTEGER_RECIPES = ("zeros", "ones", "identity", "signs", "arange", "even")
+INTEGER_RECIPES = ("zeros", "ones", "identity", "signs", "arange", "count", "even")

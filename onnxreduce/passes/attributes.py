@@ -130,7 +130,7 @@ def _number(case: Case, setting: Setting, value: float, index: int | None) -> Fo
         return (yield from least(case, value - floor, lambda number: make(number + floor)))
     # Attributes are float32, so 0.01 and 0.00999999978 are the same number.
     rounded = (float(np.float32(f"{value:.{digits}g}")) for digits in (1, 2, 3))
-    simpler = dict.fromkeys((0.0, 1.0, float(round(value)), *rounded))
+    simpler = dict.fromkeys((0.0, 1.0, float(round(value)), 2.0, *rounded))
     return (yield from first(case, *(make(number) for number in simpler if number != value)))
 
 

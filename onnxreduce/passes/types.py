@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import onnx
@@ -30,7 +31,7 @@ from onnxreduce.passes._draft import (
     replace,
     schema,
 )
-from onnxreduce.passes._groups import Following, first, follow, groups
+from onnxreduce.passes._groups import Following, first, follow, groups, least
 from onnxreduce.shapes import inferred
 from onnxreduce.size import PLAIN_OPSET, dtype_rank
 from onnxreduce.tensors import Array, nbytes, tensors
@@ -259,16 +260,19 @@ def _tied(node: ir.Node, opsets: dict[str, int]) -> Iterator[list[ir.Value]]:
 
 
 def _opset(case: Case) -> Following:
-    """The plainest version, else the nearest to it."""
-    version = case.model.graph.opset_imports.get("")
-    if version is None or version == PLAIN_OPSET:
-        return case
-    step = 1 if version > PLAIN_OPSET else -1
-    tries: list[Edit] = []
-    for wanted in (PLAIN_OPSET, version - step):
-        if wanted != version:
-            tries += [Relabel(wanted), Convert(wanted)]
-    return (yield from first(case, *dict.fromkeys(tries)))
+    """The plainest version, else the nearest to it that shows the bug."""
+    if case.model.graph.opset_imports.get("", PLAIN_OPSET) != PLAIN_OPSET:
+        case = yield from first(case, Relabel(PLAIN_OPSET), Convert(PLAIN_OPSET))
+    for change in (Relabel, Convert):
+        version = case.model.graph.opset_imports.get("", PLAIN_OPSET)
+        away = version - PLAIN_OPSET
+        toward = partial(_at_distance, change, 1 if away > 0 else -1)
+        case = yield from least(case, abs(away), toward)
+    return case
+
+
+def _at_distance(change: type[Relabel] | type[Convert], sign: int, distance: int) -> Edit:
+    return change(PLAIN_OPSET + sign * distance)
 
 
 # --- changing types -----------------------------------------------------------------------------

@@ -33,7 +33,8 @@ EFFORT = 16
 """Refusals by one tensor after which its elements are left for the next round."""
 
 SHORT = 16
-"""Integer tensors up to this many elements may be sizes or axes: each element is minimised."""
+"""Integer tensors of up to this many elements may be sizes or axes: each element is minimised. So
+are the elements of larger ones when so few are left that are not zero."""
 
 ELEMENTS = 64
 """More groups than this of one tensor's elements are not told apart."""
@@ -284,7 +285,8 @@ def _elements(case: Case, target: Target) -> Following:
     held = arrays(case, target)
     if len(held) != 1 or held[0].dtype.kind in "OSUT":
         return case
-    if held[0].dtype.kind in "iu" and held[0].size <= SHORT:
+    whole = held[0].dtype.kind in "iu"
+    if whole and held[0].size <= SHORT:
         return (yield from _least_elements(case, target))
     for recipe in ("zeros", "ones", "integers", "one digit", "two digits"):
         flat = arrays(case, target)[0].reshape(-1)
@@ -293,6 +295,8 @@ def _elements(case: Case, target: Target) -> Following:
         runs = _bundles(_worth(flat, recipe))
         search = groups(runs, _filling(recipe, target))
         case = yield from follow(case, limited(search, EFFORT))
+    if whole and np.count_nonzero(arrays(case, target)[0]) <= SHORT:
+        case = yield from _least_elements(case, target)
     return case
 
 

@@ -35,7 +35,7 @@ def _states(n: Site, gates: int, directions: Expr, hidden: Expr) -> None:
     x = n.ax(0)
     batch_first = n.number("layout") == 1
     batch, time = (x[0], x[1]) if batch_first else (x[1], x[0])
-    n.freeze(directions)
+    _mend_directions(n, directions)
     if n.has(3):
         n.match(n.ax(3), (directions, product((n.rigid(2 * gates), hidden))))
     if n.has(4):
@@ -51,3 +51,15 @@ def _states(n: Site, gates: int, directions: Expr, hidden: Expr) -> None:
     n.out((batch, time, directions, hidden) if batch_first else (time, directions, batch, hidden))
     n.out(state, 1)
     n.out(state, 2)
+
+
+def _mend_directions(n: Site, directions: Expr) -> None:
+    """The first of two directions is the forward one."""
+    if n.text("direction", "forward") != "bidirectional" or n.given("activation_alpha"):
+        n.freeze(directions)
+        return
+    n.attr("direction", lambda size: "forward" if size(directions) == 1 else "bidirectional")
+    if n.given("activations"):
+        names = list(n.node.attributes["activations"].value)
+        half = len(names) // 2
+        n.attr("activations", lambda size: names[: half * size(directions)])
