@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -41,10 +43,36 @@ class Change:
 
 def changes(before: Case, after: Case) -> list[Change]:
     """From `before` to `after`; a difference that follows from another one is left out."""
-    found = [*_model(before.model, after.model), *_nodes(before.model, after.model)]
-    # Other operators have other outputs.
-    hidden = {value.name for value in before.model.graph.outputs} if found else set()
-    return [*found, *_values(before, after, hidden)]
+    return list(Comparison(before).with_(after))
+
+
+class Comparison:
+    """Compares cases with one and the same case, which is read only once."""
+
+    def __init__(self, before: Case) -> None:
+        self._before = before
+
+    def with_(self, after: Case) -> Iterator[Change]:
+        """See `changes`; one after the other, for who need not know them all."""
+        before = self._before
+        found = False
+        for change in chain(_model(before.model, after.model), self._changed_nodes(after)):
+            found = True
+            yield change
+        # Other operators have other outputs.
+        hidden = {value.name for value in before.model.graph.outputs} if found else set()
+        yield from _values((before, self._declared), after, hidden)
+
+    def _changed_nodes(self, after: Case) -> Iterator[Change]:
+        return _nodes(self._nodes, _by_output(after.model))
+
+    @cached_property
+    def _nodes(self) -> dict[str, ir.Node]:
+        return _by_output(self._before.model)
+
+    @cached_property
+    def _declared(self) -> dict[str, tuple[str, str]]:
+        return _declared(self._before)
 
 
 def _model(before: ir.Model, after: ir.Model) -> Iterator[Change]:
@@ -57,8 +85,7 @@ def _model(before: ir.Model, after: ir.Model) -> Iterator[Change]:
             yield Change("model", f"{name} {old.get(domain, 'none')} -> {new.get(domain, 'none')}")
 
 
-def _nodes(before: ir.Model, after: ir.Model) -> Iterator[Change]:
-    old, new = _by_output(before), _by_output(after)
+def _nodes(old: dict[str, ir.Node], new: dict[str, ir.Node]) -> Iterator[Change]:
     for name, node in old.items():
         if name not in new:
             yield Change("node", f"{node.op_type} {short(name)} is gone")
@@ -126,9 +153,12 @@ def _step(old: Any, new: Any) -> int:
     return FEW if old is None or new is None else 1
 
 
-def _values(before: Case, after: Case, hidden: set[str | None]) -> Iterator[Change]:
+def _values(
+    known: tuple[Case, dict[str, tuple[str, str]]], after: Case, hidden: set[str | None]
+) -> Iterator[Change]:
     """Of inputs, weights and outputs; types of the `hidden` ones are left out."""
-    old, new = _declared(before), _declared(after)
+    before, old = known
+    new = _declared(after)
     for name in [*old, *(name for name in new if name not in old)]:
         if name not in old or name not in new:
             gone = name in old

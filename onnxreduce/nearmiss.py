@@ -8,9 +8,10 @@ candidates that are one edit away; the one that differs least from the result is
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
 from onnxreduce.case import Case
-from onnxreduce.changes import TELLING, Change, changes
+from onnxreduce.changes import TELLING, Change, Comparison
 from onnxreduce.engine import Question
 from onnxreduce.verdict import Outcome, Verdict
 
@@ -44,6 +45,7 @@ class NearMisses:
     def accepted(self, case: Case) -> None:
         """`case` is the current one: what was refused before is further away."""
         self._case = case
+        self._comparison = Comparison(case)
         self._rank: tuple[int, ...] = ()
         self.best: NearMiss | None = None
 
@@ -53,7 +55,9 @@ class NearMisses:
             return
         if self._case.size.nodes > LARGE:
             return
-        found = changes(self._case, question.case)
+        # What has more changes than the nearest so far is further away, however many more.
+        enough = len(self.best.changes) + 1 if self.best else None
+        found = list(islice(self._comparison.with_(question.case), enough))
         rank = _rank(found)
         if found and (self.best is None or rank < self._rank):
             words = tuple(change.words for change in found)
