@@ -20,7 +20,7 @@ from onnxreduce.cloning import clone_model
 from onnxreduce.encoding import Encoded, encode
 from onnxreduce.proto import Payload
 from onnxreduce.shapes import ValueType
-from onnxreduce.size import Size, measure
+from onnxreduce.size import Size, bulk, measure
 from onnxreduce.tensors import Array, array_digest, graphs, nested, tensor_digest, tensors
 
 __all__ = ["Case", "InputValue", "Recording", "declared_inputs", "graphs", "nested", "tensors"]
@@ -72,6 +72,16 @@ class Case:
         return measure(self.model, self.inputs)
 
     @cached_property
+    def _bulk(self) -> tuple[int, int, int]:
+        return self.size[:3] if "size" in self.__dict__ else bulk(self.model, self.inputs)
+
+    def is_smaller(self, other: Case) -> bool:
+        """Whether the size is below another's; most often known long before the whole size."""
+        if self._bulk != other._bulk:
+            return self._bulk < other._bulk
+        return self.size < other.size
+
+    @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of the canonical model, its tensors and the inputs."""
         hasher = hashlib.sha256(self.encoded.content)
@@ -106,7 +116,7 @@ class Case:
     def with_recording(self, recording: Recording | None) -> Case:
         other = replace(self, recording=recording)
         # Size, digest and skeleton do not depend on it, and cost milliseconds for each 100 MB.
-        known = ("size", "digest", "encoded")
+        known = ("size", "_bulk", "digest", "encoded")
         other.__dict__.update(
             {name: self.__dict__[name] for name in known if name in self.__dict__}
         )

@@ -101,6 +101,34 @@ def measure(model: ir.Model, inputs: Mapping[str, Any]) -> Size:
     )
 
 
+def bulk(model: ir.Model, inputs: Mapping[str, Any]) -> tuple[int, int, int]:
+    """The first three counts of `Size`: they mostly decide, and take no look at any number."""
+    main = model.graph
+    opsets = main.opset_imports
+    nodes = elements = 0
+    ports = len(main.outputs) + sum(value.name not in main.initializers for value in main.inputs)
+    for graph in graphs(model):
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                elements += _elements_of(value.const_value)
+        for node in graph:
+            nodes += 1
+            if node.attributes.data:
+                known = _attributes_of(node, opsets.get(node.domain))
+                elements += sum(map(_elements_of, known.tensors))
+    for content in inputs.values():
+        arrays = content if isinstance(content, list) else [content]
+        elements += sum(array.size for array in arrays if array is not None)
+    return nodes, ports, elements
+
+
+def _elements_of(tensor: ir.TensorProtocol) -> int:
+    known = _elements.get(tensor)
+    if known is None:
+        known = _elements[tensor] = tensor.size
+    return known
+
+
 class _Tally:
     """Running sums over a model."""
 
@@ -142,15 +170,7 @@ class _Tally:
             self.attributes_of(node, opsets.get(node.domain))
 
     def attributes_of(self, node: ir.Node, version: int | None) -> None:
-        attributes = tuple(node.attributes.data.values())
-        key = (node.op_type, node.domain, version, *map(id, attributes))
-        known = _attributes.get(key)
-        if known is None:
-            known = _Attributes.of(node, attributes, version)
-            if not known.tensors:  # which would be held on to
-                if len(_attributes) >= REMEMBERED:
-                    _attributes.clear()
-                _attributes[key] = known
+        known = _attributes_of(node, version)
         self.attributes += known.number
         self.values += known.values
         self.text += known.text
@@ -239,6 +259,20 @@ class _Attributes(NamedTuple):
         return cls(attributes, number, values, text, tuple(tensors))
 
 
+def _attributes_of(node: ir.Node, version: int | None) -> _Attributes:
+    attributes = tuple(node.attributes.data.values())
+    key = (node.op_type, node.domain, version, *map(id, attributes))
+    known = _attributes.get(key)
+    if known is None:
+        known = _Attributes.of(node, attributes, version)
+        if not known.tensors:  # which would be held on to
+            if len(_attributes) >= REMEMBERED:
+                _attributes.clear()
+            _attributes[key] = known
+    return known
+
+
+_elements: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _tensors: weakref.WeakKeyDictionary[Any, tuple[int, int, int, int]] = weakref.WeakKeyDictionary()
 _attributes: dict[tuple[object, ...], _Attributes] = {}
 

@@ -270,4 +270,4 @@ def smaller(edit: Edit, case: Case) -> Case | None:
         candidate = edit.apply(case)
     except Conflict:
         return None
-    return candidate if candidate.size < case.size else None
+    return candidate if candidate.is_smaller(case) else None
