@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from onnxreduce import __version__
+from onnxreduce.arguments import count, natural, pairs, positive, share, size, sizes, tolerance
 from onnxreduce.errors import ReduceError, UsageError
 
 if TYPE_CHECKING:
     from onnxreduce.result import Result
-
-N = TypeVar("N", int, float)
 
 EPILOG = """\
 exit status: 0 reduced; 1 the oracle does not find the original interesting; 2 bad usage, or a
@@ -29,6 +29,7 @@ also: onnxreduce locate MODEL --expected BACKEND --actual BACKEND
       onnxreduce batch DIR --oracle ...
                                       every model below a directory, with one summary
       onnxreduce oracles | backends   what there is, and whether it is usable here
+      onnxreduce backends NAME        the options of a backend, such as web
 """
 
 
@@ -51,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _reduce(arguments: list[str]) -> int:
-    options = _parser().parse_args(arguments)
+    options = _parsed(_parser(), arguments)
     # Imported late: --help and usage errors should not wait for onnxruntime.
     from onnxreduce.emit.closing import closing_words
     from onnxreduce.emit.summary import summary
@@ -77,7 +78,7 @@ def _run(options: argparse.Namespace, model: Path, output: Path, resume: bool) -
         listener=listener(options.quiet),
         output=output,
         settings=settings,
-        dims=_sizes(options.dim),
+        dims=sizes(options.dim),
         seed=options.seed,
         timeout=options.timeout,
         tries=options.tries,
@@ -101,7 +102,7 @@ def _batch(arguments: list[str]) -> int:
     parser = _parser()
     parser.prog = "onnxreduce batch"
     parser.description = "Reduce every .onnx file below a directory, with one summary of all."
-    options = parser.parse_args(arguments)
+    options = _parsed(parser, arguments)
     from onnxreduce.batch import batch, status, table, write_summary
 
     output = options.output or default_output(options.model)
@@ -117,7 +118,7 @@ def _batch(arguments: list[str]) -> int:
 
 def _oracle(options: argparse.Namespace) -> tuple[str, dict[str, str]]:
     """The oracle and its parameters: given, or two backends that should agree."""
-    settings = _pairs(options.set, "--set")
+    settings = pairs(options.set, "--set")
     names = ("expected", "actual", "atol", "rtol")
     sides = {name: value for name in names if (value := getattr(options, name)) is not None}
     if options.oracle is not None:
@@ -159,37 +160,38 @@ def _parser() -> argparse.ArgumentParser:
     add("--atol", metavar="A", help="for --expected/--actual, as in numpy.allclose")
     add("--rtol", metavar="R", help="for --expected/--actual, as in numpy.allclose")
     _add_inputs(parser)
+    _add_web_dist(parser)
     add("--output", type=Path, metavar="DIR", help="default: <model stem>-reduced")
     add(
         "--timeout",
-        type=_positive,
+        type=positive,
         metavar="SECONDS",
         help="for one oracle call (default: ten times the first one, at least 10)",
     )
     add(
         "--cpu-time",
-        type=_positive,
+        type=positive,
         metavar="SECONDS",
         help="of processor time for one oracle call, all its processes together",
     )
-    add("--memory", type=_bytes, metavar="SIZE", help="limit of an oracle call, such as 4G")
+    add("--memory", type=size, metavar="SIZE", help="limit of an oracle call, such as 4G")
     add(
         "--tries",
-        type=_count,
+        type=count,
         default=1,
         metavar="N",
         help="ask up to N times until the bug shows (for a bug that shows only sometimes)",
     )
     add(
         "--confirm",
-        type=_natural,
+        type=natural,
         default=0,
         metavar="N",
         help="ask N more times before accepting (for an oracle that says yes by accident)",
     )
     add(
         "--jobs",
-        type=_count,
+        type=count,
         metavar="N",
         help="ask so many questions at a time, with the same result (default: one for each core; "
         "one where the oracle has something to itself, such as a GPU)",
@@ -201,15 +203,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--error",
-        type=_share,
+        type=share,
         metavar="E",
         help="choose --tries and --confirm so that a verdict is wrong with this chance at most",
     )
-    add("--max-seconds", type=_positive, metavar="S", help="stop after this long")
-    add("--max-calls", type=_count, metavar="N", help="stop after this many oracle calls")
+    add("--max-seconds", type=positive, metavar="S", help="stop after this long")
+    add("--max-calls", type=count, metavar="N", help="stop after this many oracle calls")
     add(
         "--patience",
-        type=_count,
+        type=count,
         metavar="N",
         help="stop when this many candidates in a row were refused",
     )
@@ -247,7 +249,26 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=SIZE",
         help="size of a symbolic dim when inputs are made up",
     )
-    add("--seed", type=_natural, default=0, metavar="N", help="of made-up inputs (default 0)")
+    add("--seed", type=natural, default=0, metavar="N", help="of made-up inputs (default 0)")
+
+
+def _add_web_dist(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--web-dist",
+        type=Path,
+        metavar="DIR",
+        help="take onnxruntime-web from here for web backends without dist=, not from npm",
+    )
+
+
+def _parsed(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
+    """The options; ``--web-dist`` goes to all processes that will open a backend."""
+    options = parser.parse_args(arguments)
+    if options.web_dist is not None:
+        from onnxreduce.backends.web.dist import DIST_VARIABLE, local
+
+        os.environ[DIST_VARIABLE] = str(local(options.web_dist))
+    return options
 
 
 LOCATE_EPILOG = """\
@@ -257,7 +278,7 @@ be used.
 
 
 def _locate(arguments: list[str]) -> int:
-    options = _locate_parser().parse_args(arguments)
+    options = _parsed(_locate_parser(), arguments)
     from onnxreduce.backends import isolated, open_backend
     from onnxreduce.compare import Tolerance
     from onnxreduce.emit.locate_page import write_page
@@ -276,7 +297,7 @@ def _locate(arguments: list[str]) -> int:
             inputs=options.inputs,
             tolerance=Tolerance(options.atol, options.rtol, options.scale),
             watcher=Silent() if options.quiet else Bar(),
-            dims=_sizes(options.dim),
+            dims=sizes(options.dim),
             seed=options.seed,
         )
     page = write_page(location, options.model, options.output)
@@ -301,16 +322,17 @@ def _locate_parser() -> argparse.ArgumentParser:
     add("model", type=Path, metavar="MODEL", help="the .onnx file; it is never written to")
     add("--expected", required=True, metavar="BACKEND", help="the side to trust")
     add("--actual", required=True, metavar="BACKEND", help="the side that is wrong")
-    add("--atol", type=_tolerance, default=1e-3, metavar="A", help="as in numpy.allclose (1e-3)")
-    add("--rtol", type=_tolerance, default=1e-3, metavar="R", help="as in numpy.allclose (1e-3)")
+    add("--atol", type=tolerance, default=1e-3, metavar="A", help="as in numpy.allclose (1e-3)")
+    add("--rtol", type=tolerance, default=1e-3, metavar="R", help="as in numpy.allclose (1e-3)")
     add(
         "--scale",
-        type=_tolerance,
+        type=tolerance,
         default=0.0,
         metavar="S",
         help="the share of a tensor's largest value that is tolerated besides (0)",
     )
     _add_inputs(parser)
+    _add_web_dist(parser)
     add(
         "--output",
         type=Path,
@@ -335,76 +357,24 @@ def _oracles(arguments: list[str]) -> int:
 
 
 def _backends(arguments: list[str]) -> int:
-    argparse.ArgumentParser(
-        prog="onnxreduce backends", description="List the backends and whether they work here."
-    ).parse_args(arguments)
-    from onnxreduce.backends import list_backends
+    parser = argparse.ArgumentParser(
+        prog="onnxreduce backends",
+        description="List the backends and whether they work here, or the options of one.",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="a backend, such as web")
+    options = parser.parse_args(arguments)
+    from onnxreduce.backends import backend_class, list_backends
 
+    if options.name is not None:
+        for key, option in backend_class(options.name).OPTIONS.items():
+            print(f"{key:14} {option}")
+        return 0
     for info in list_backends():
         what = ", ".join(part for part in (info.version, info.device) if part)
-        state = f"not usable: {info.reason}" if info.reason else what
-        print(f"{info.spec:18} {state}")
+        print(f"{info.spec:18} {f'not usable: {info.reason}' if info.reason else what}")
         if info.fix:
             print(f"{'':18} to mend it: {info.fix}")
     return 0
 
 
 VERBS = {"batch": _batch, "locate": _locate, "oracles": _oracles, "backends": _backends}
-
-
-def _pairs(items: Sequence[str], option: str) -> dict[str, str]:
-    pairs = {}
-    for item in items:
-        name, equals, value = item.partition("=")
-        if not equals or not name:
-            raise UsageError(f"{option} {item}: give it as NAME=VALUE")
-        pairs[name] = value
-    return pairs
-
-
-def _sizes(items: Sequence[str]) -> dict[str, int]:
-    sizes = {}
-    for name, value in _pairs(items, "--dim").items():
-        if not value.isdecimal():
-            raise UsageError(f"--dim {name}={value}: the size must be a whole number")
-        sizes[name] = int(value)
-    return sizes
-
-
-def _count(text: str) -> int:
-    return _number(text, int, 1)
-
-
-def _natural(text: str) -> int:
-    return _number(text, int, 0)
-
-
-def _positive(text: str) -> float:
-    return _number(text, float, 1e-3)
-
-
-def _tolerance(text: str) -> float:
-    return _number(text, float, 0.0)
-
-
-def _share(text: str) -> float:
-    value = _number(text, float, 1e-9)
-    if value > 0.2:
-        raise argparse.ArgumentTypeError(f"{text} must be at most 0.2")
-    return value
-
-
-def _number(text: str, kind: type[N], least: N) -> N:
-    try:
-        value = kind(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
-    if not least <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} must be at least {least}")
-    return value
-
-
-def _bytes(text: str) -> int:
-    units = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-    digits, unit = (text[:-1], units[text[-1].upper()]) if text[-1:].upper() in units else (text, 1)
-    return int(_number(digits, float, 1e-3) * unit)

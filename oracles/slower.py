@@ -5,19 +5,26 @@
 
 Never a single timing: the two sides take turns, each turn is the median of a few runs in a warm
 session, and of `pairs` turns all but one must show the ratio (a sign test: if the true median
-ratio were just below, 1 of 93 candidates would pass by luck; with a clear distance, none). A
-disturbance of the machine hits both sides of a turn alike. The slow side must also stay slow,
-`least` seconds (a tenth of what the original takes, when it is not given) in all turns but one:
-next to nothing, everything is slow. Choose a ratio well below that of the original, so that it is
-not a matter of luck.
+ratio were just below, 1 of 93 candidates would pass by luck; with a clear distance, none). Where
+the first three turns are twice what is asked, they are enough. A disturbance of the machine hits
+both sides of a turn alike. The slow side must also stay slow, `least` seconds (a tenth of what the
+original takes, when it is not given) in all turns but one: next to nothing, everything is slow.
+Choose a ratio well below that of the original, so that it is not a matter of luck.
 
-A reducer goes as near to the limits as it is let, and there the answer would be luck again. So
-both limits are a quarter higher while it works, and as they were given for the first questions to
-a process: those about the original, and the one about the result.
+A reducer goes as near to the limits as it is let, and there the answer would be luck again: yes to
+one candidate, no to the next that does the same work on other numbers. So what does new work must
+keep a distance from both limits, and is judged once; the same work on other floats is held to the
+limits as they were given (numbers do matter where some are subnormal), as are the first questions
+to a process: those about the original, and the one about the result.
 """
 
+import collections
+import hashlib
 import itertools
 import statistics
+
+import numpy as np
+import onnx
 
 from onnxreduce import Verdict
 from onnxreduce.backends import close_backends, warm_backend
@@ -25,29 +32,92 @@ from onnxreduce.backends import close_backends, warm_backend
 JOBS = 1
 """A neighbour would spoil the timing."""
 
-MARGIN = 1.25
-FIRST = 2
-asked = itertools.count()
-
+MARGINS = 1.25, 1.5
+"""What new work must exceed the ratio and the seconds by."""
+CLEAR = 3, 2.0
+"""So many turns are enough if all are so many times what is asked."""
 LEAST = 0.002
 """Seconds below which a difference is dispatch and no work, where nothing better is known."""
+FIRST = 2
+FLOATS = {
+    onnx.TensorProto.DataType.Value(name) for name in ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16")
+}
+
+asked = itertools.count()
+known = {}
+"""Work that this process has judged: whether it was slower."""
 
 
 def interesting(case, *, slow: str, fast: str, ratio=2.0, pairs=10, runs=3, least=0.0):
     """One backend is slower than another by more than a ratio.
 
-    slow, fast: the two sides; ratio: how much slower; pairs: turns; runs: in one turn;
+    slow, fast: the two sides; ratio: how much slower; pairs: turns at most; runs: in one turn;
     least: seconds that the slow side must take.
     """
-    margin = MARGIN if next(asked) >= FIRST else 1.0
+    key = work(case), slow, fast, ratio, least
+    new = next(asked) >= FIRST and not known.get(key)
+    if new and key in known:
+        return Verdict.boring("the same work on other numbers was not slower")
+    ratio_margin, least_margin = MARGINS if new else (1.0, 1.0)
+    verdict = measured(
+        (turn(case, slow, fast, runs) for _ in range(pairs)),
+        ratio * ratio_margin,
+        (least or LEAST) * least_margin,
+    )
+    known[key] = known.get(key, False) or bool(verdict)
+    return verdict
+
+
+def measured(pairs, ratio, least):
+    """What the turns say, of which no more are made than are needed."""
     turns = []
-    for _ in range(pairs):
-        turns.append(turn(case, slow, fast, runs))
-        if sum(pair[0] < ratio * margin * pair[1] for pair in turns) > 1:
-            return Verdict.boring(f"not {ratio * margin:g} times slower: {describe(turns)}")
-        if sum(pair[0] < (least or LEAST) * margin for pair in turns) > 1:
+    enough, clear = CLEAR
+    for pair in pairs:
+        turns.append(pair)
+        if sum(slow < ratio * fast for slow, fast in turns) > 1:
+            return Verdict.boring(f"not {ratio:g} times slower: {describe(turns)}")
+        if sum(slow < least for slow, _ in turns) > 1:
             return Verdict.boring(f"too quick to matter: {describe(turns)}; least= sets the limit")
+        limits = [max(ratio * fast, least) for _, fast in turns]
+        far = all(slow > clear * limit for (slow, _), limit in zip(turns, limits, strict=True))
+        if far and len(turns) >= enough:
+            break
     return Verdict.interesting(describe(turns), "slower")
+
+
+def work(case):
+    """What a run has to do: a digest of all but the names, and the floats that it is done with."""
+    graph = onnx.load(str(case.model_path), load_external_data=False).graph
+    number = itertools.count()
+    places = collections.defaultdict(lambda: next(number))
+    digest = hashlib.sha256()
+    for value in graph.input:
+        digest.update(repr((places[value.name], value.type.SerializeToString())).encode())
+    for tensor in graph.initializer:
+        digest.update(repr((places[tensor.name], *without_floats(tensor))).encode())
+    for node in graph.node:
+        attributes = [
+            without_floats(attribute.t)
+            if attribute.HasField("t")
+            else attribute.SerializeToString()
+            for attribute in node.attribute
+        ]
+        ends = [[places[name] for name in names] for names in (node.input, node.output)]
+        digest.update(repr((node.domain, node.op_type, ends, attributes)).encode())
+    for name, value in case.inputs.items():
+        array = np.asarray(value, dtype=None if hasattr(value, "dtype") else object)
+        floats = array.dtype.kind in "fV"
+        told = b"" if floats else array.tobytes() if array.dtype != object else repr(value).encode()
+        digest.update(repr((places[name], str(array.dtype), array.shape, told)).encode())
+    return digest.hexdigest()
+
+
+def without_floats(tensor):
+    """Type and dims, and the values where they are integers or strings."""
+    if tensor.data_type in FLOATS:
+        return tensor.data_type, *tensor.dims
+    tensor.ClearField("name")
+    return (tensor.SerializeToString(),)
 
 
 def turn(case, slow, fast, runs):

@@ -17,6 +17,7 @@ import psutil
 import pytest
 from models import parallel_branches
 
+from onnxreduce.backends.web.dist import DIST_VARIABLE
 from onnxreduce.cli import main
 
 BOTH = """
@@ -338,3 +339,38 @@ def test_a_resumed_run_never_makes_the_result_larger(model: Path, tmp_path: Path
     assert main([*arguments, "--resume", "--max-calls", "3"]) in (0, 3)
     assert Path("model-reduced/model.onnx").read_bytes() == before
     assert json.loads(Path("model-reduced/summary.json").read_text())["reduced"]["nodes"] == 2
+
+
+def test_web_dist_reaches_the_backends_of_an_oracle(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(DIST_VARIABLE, "")  # so that it is restored
+    bundles = tmp_path / "somewhere" / "dist"
+    bundles.mkdir(parents=True)
+    asks = oracle(
+        tmp_path,
+        f"""
+        from onnxreduce.backends.web import dist
+
+        def interesting(case):
+            return str(dist.find("0.0.0", "ort.mine.mjs")[0]) == {str(bundles)!r}
+        """,
+    )
+    command = [str(model), "--oracle", str(asks), "--web-dist", "somewhere", "--max-calls", "3"]
+    status, said = failure(capsys, *command)
+    assert status == 2
+    assert "somewhere: no onnxruntime-web bundle (ort*.mjs) in there" in said
+    (bundles / "ort.mine.mjs").touch()
+    status, said = failure(capsys, *command)
+    assert status == 3, said
+    assert "(3 calls)" in said or "3 oracle calls" in said
+
+
+def test_the_options_of_a_backend(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["backends", "web"]) == 0
+    listed = capsys.readouterr().out
+    assert "preferredLayout of webgpu; one of NCHW, NHWC" in listed
+    assert "answer from the N-th run of a session [1]" in listed
+    status, said = failure(capsys, "backends", "wab")
+    assert status == 2
+    assert "did you mean 'web'?" in said

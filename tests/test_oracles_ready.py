@@ -332,17 +332,42 @@ def test_slower_wants_a_ratio_that_holds(tmp_path: Path) -> None:
     assert ask("slower", case, **sides, **held).outcome is Outcome.BORING
 
 
-def test_slower_leaves_a_margin_while_it_reduces(tmp_path: Path) -> None:
-    (tmp_path / "sleep.py").write_text(
-        "import time\ndef run(model_path, inputs, s=0.01):\n    time.sleep(s)\n    return {}\n"
-    )
-    case = Candidate(tmp_path / "m.onnx", "(float[1] x) => (float[1] y) { y = Neg(x) }", x=0)
-    fast = f"plugin:{tmp_path / 'sleep.py'}"
-    sides = {"slow": f"{fast},s=0.022", "fast": fast, "ratio": 1.9, "pairs": 4, "runs": 1}
+def test_slower_judges_new_work_with_a_margin_and_known_work_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = np.ones(2, np.float32)
+    text = "(float[N] x) => (float[N] y) <float[1] k = {0.5}> { y = Mul(x, k) }"
+    case = Candidate(tmp_path / "m.onnx", text, x=x)
+    sides = {"slow": "ort:opt=disable_all", "fast": "ort", "ratio": 1.9}
     module = oracle("slower")
-    answers = [bool(module.interesting(case, **sides)) for _ in range(3)]
-    assert answers == [True, True, False]
-    module.teardown()
+    monkeypatch.setattr(module, "turn", lambda *_: (0.022, 0.01))
+    assert all(module.interesting(case, **sides) for _ in range(3))
+    # Other floats and other names are the same work, another operator or size is new.
+    same = Candidate(tmp_path / "s.onnx", text.replace("0.5", "0").replace("k", "w"), x=x * 2)
+    assert module.interesting(same, **sides)
+    for index, (change, size) in enumerate([(("Mul", "Add"), 2), ((" ", " "), 3)]):
+        path = tmp_path / f"{index}.onnx"
+        new = Candidate(path, text.replace(*change), x=np.ones(size, np.float32))
+        for words in ("not 2.375 times slower", "the same work"):
+            verdict = module.interesting(new, **sides)
+            assert verdict.outcome is Outcome.BORING
+            assert words in verdict.detail
+
+
+def test_slower_takes_no_more_turns_than_it_needs() -> None:
+    module = oracle("slower")
+    many = [(0.05, 0.01), (0.041, 0.01), (0.09, 0.01)] + [(0.021, 0.01)] * 7
+    for turns, ratio, least, taken, outcome in (
+        (many, 2.0, 0.01, 3, Outcome.INTERESTING),
+        (many, 2.2, 0.01, 5, Outcome.BORING),  # the second turn is not twice that
+        (many, 2.0, 0.021, 10, Outcome.INTERESTING),  # nor twice the least
+        ([(0.001, 0.01), *many], 2.0, 0.01, 11, Outcome.INTERESTING),
+        ([(0.001, 0.01), (0.009, 0.001), *many], 2.0, 0.01, 2, Outcome.BORING),
+    ):
+        rest = iter(turns)
+        verdict = module.measured(rest, ratio, least)
+        assert verdict.outcome is outcome
+        assert len(turns) - len(list(rest)) == taken
 
 
 @pytest.mark.slow

@@ -4,6 +4,8 @@ import numpy as np
 
 from onnxreduce.backends import BackendError, close_backends, warm_backend
 
+JOBS = 1  # the GPU is there once
+
 
 def interesting(case, *, actual="webgpu", version="1.23.2", bundle="ort.all.min.mjs", atol=1e-3):
     """WebGPU (or another provider) and wasm give different values."""

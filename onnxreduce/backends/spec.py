@@ -26,6 +26,12 @@ class Option:
     default: str = ""
     choices: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        if self.choices == FLAG:
+            return self.help
+        choices = f"; one of {', '.join(self.choices)}" if self.choices else ""
+        return f"{self.help}{choices}{f' [{self.default}]' if self.default else ''}"
+
 
 FLAG = ("true", "false")
 """Choices of a yes/no option; ``1``, ``on`` and so on are taken too."""

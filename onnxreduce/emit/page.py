@@ -28,7 +28,7 @@ from onnxreduce.tensors import Array
 
 FILES = ("repro.html", "repro.js")
 STATIC = "model-static.onnx"
-"""The model with known input dims, without which WebGL refuses it."""
+"""The model with known input dims, for the providers that run no others."""
 DATA = "repro-input-{}.bin"
 HERE = Path(__file__).parent
 
@@ -92,17 +92,14 @@ def columns(sides: tuple[Side, ...], dynamic: bool) -> list[dict[str, Any]]:
     """
     by_role = {side.role: side for side in sides}
     shown = [by_role["expected"], by_role["actual"]]
-    found = [_column(read(side.spec), _version(side)) for side in shown]
+    found = [_column(read(side.spec), _version(side), dynamic) for side in shown]
     actual = shown[1]
     for provider in PROVIDERS:
         options = {k: v for k, v in actual.spec.options.items() if k not in (*PROVIDERS, "layout")}
         other = read(Spec("web", actual.spec.version, {provider: "true", **options}))
-        column = _column(other, _version(actual))
+        column = _column(other, _version(actual), dynamic)
         if provider != "webnn-npu" and column not in found:
             found.append(column)
-    for column in found:
-        pinned = dynamic and column["name"] == "webgl"
-        column["model"] = STATIC if pinned else "model.onnx"
     return found
 
 
@@ -111,13 +108,14 @@ def _version(side: Side) -> str:
     return named[1] if named else read(side.spec).version
 
 
-def _column(options: Options, version: str) -> dict[str, Any]:
+def _column(options: Options, version: str, dynamic: bool) -> dict[str, Any]:
     return {
         "name": options.provider,
         "version": version,
         "bundle": options.bundle,
         "threads": options.threads,
         "options": options.session_options(),
+        "model": STATIC if dynamic and options.static else "model.onnx",
     }
 
 

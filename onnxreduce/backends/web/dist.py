@@ -30,7 +30,7 @@ def find(version: str, bundle: str, folder: Path | None = None) -> tuple[Path, s
         BackendError: ``unsupported``: npm is missing, or has no such version.
     """
     given = folder or (Path(os.environ[DIST_VARIABLE]) if os.environ.get(DIST_VARIABLE) else None)
-    dist = _local(given) if given else fetch(version)
+    dist = local(given) if given else fetch(version)
     if not (dist / bundle).is_file():
         there = ", ".join(sorted(p.name for p in dist.glob("ort*.min.mjs"))) or "no bundle at all"
         raise UsageError(f"{dist} has no {bundle}: choose with bundle= among {there}")
@@ -57,7 +57,12 @@ def _unpack(archive: Path, target: Path) -> None:
         raise UsageError(f"{archive.name}: no dist folder inside; is it {PACKAGE}?")
 
 
-def _local(folder: Path) -> Path:
+def local(folder: Path) -> Path:
+    """The ``dist`` folder in a folder, absolute.
+
+    Raises:
+        UsageError: there is none with a bundle in it.
+    """
     for dist in (folder, folder / "dist", folder / PACKAGE / "dist"):
         if any(dist.glob("ort*.mjs")):
             return dist.resolve()

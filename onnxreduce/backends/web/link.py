@@ -149,6 +149,11 @@ class AgentLink(Link):
             return
         self._known = True
         self._say(f"onnxreduce: open {self.server.url} in the browser that shows the bug")
+        port = self.server.port
+        self._say(
+            f"  on a phone, after: adb reverse tcp:{port} tcp:{port}\n"
+            f"  on another machine, after: ssh -R {port}:127.0.0.1:{port} MACHINE"
+        )
         if not self.channel.connected(self._wait):
             raise BackendError("unsupported", f"no browser opened {self.server.url}")
         self._say(f"onnxreduce: connected: {browser_name(self.client)}")
