@@ -14,7 +14,7 @@ import hypothesis.strategies as st
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from onnxreduce.backends import BackendError, parse_spec
 from onnxreduce.backends.web import dist, faults, npm, sparticuz, wire
@@ -32,6 +32,7 @@ def through(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return found
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(
         st.text(max_size=5),

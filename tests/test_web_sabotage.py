@@ -18,7 +18,6 @@ from onnxreduce.backends.web import browser as browsers
 
 pytestmark = [
     pytest.mark.web,
-    pytest.mark.slow,
     pytest.mark.skipif(browsers.find() is None, reason="no Chromium, Chrome or Edge is installed"),
     pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed"),
 ]
@@ -28,15 +27,10 @@ NET = """<ir_version: 8, opset_import: ["" : 13]>
 net (float[1,2,n,n] x) => (float[1,2,a,b] y) {
   a1 = Conv<kernel_shape=[3,3], pads=[1,1,1,1], strides=[1,1], dilations=[1,1]>(x, w)
   a2 = Relu(a1)
-  a3 = Conv<kernel_shape=[3,3], pads=[1,1,1,1], strides=[1,1], dilations=[1,1]>(a2, w)
-  a4 = Add(a3, x)
-  a5 = Sigmoid(a4)
-  d1 = Conv<kernel_shape=[3,3], auto_pad="SAME_UPPER", strides=[2,2], dilations=[1,1]>(a5, w)
+  a3 = Add(a2, x)
+  d1 = Conv<kernel_shape=[3,3], auto_pad="SAME_UPPER", strides=[2,2], dilations=[1,1]>(a3, w)
   d2 = Tanh(d1)
-  d3 = Conv<kernel_shape=[3,3], pads=[1,1,1,1], strides=[1,1], dilations=[1,1]>(d2, w)
-  d4 = Mul(d3, d2)
-  d5 = Relu(d4)
-  y = Add(d5, d1)
+  y = Add(d2, d1)
 }"""
 
 ORACLE = '''
@@ -134,7 +128,7 @@ def reduce(folder: Path, provider: str, every: int, name: str) -> bytes:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("provider", ["webgl", "webgpu"])
+@pytest.mark.parametrize("provider", ["webgpu", pytest.param("webgl", marks=pytest.mark.slow)])
 def test_sabotage_changes_nothing(tmp_path: Path, provider: str) -> None:
     random = np.random.default_rng(0)
     model = onnx.parser.parse_model(NET)
@@ -144,7 +138,7 @@ def test_sabotage_changes_nothing(tmp_path: Path, provider: str) -> None:
     np.savez(tmp_path / "inputs.npz", x=random.normal(size=(1, 2, 8, 8)).astype(np.float32))
     (tmp_path / "oracle.py").write_text(ORACLE)
     left_alone = reduce(tmp_path, provider, 0, "quiet")
-    sabotaged = reduce(tmp_path, provider, 5, "sabotaged")
+    sabotaged = reduce(tmp_path, provider, 4, "sabotaged")
     faults = Counter((tmp_path / "sabotaged.log").read_text().split())
     assert faults.total() >= 20
     assert len(faults) == 4

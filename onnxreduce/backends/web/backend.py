@@ -121,7 +121,9 @@ class WebBackend(Backend):
                 break
             if record.hopeless:
                 raise Unreliable(f"{self.name}: {record}; the last: {faults.message(header)}")
-            header, outputs = self._ask(model_path, tensors, settings, fresh=True)
+            # Twice the time after a hang: a busy machine is slow to start the fresh page.
+            again = {**settings, "timeout": self.options.timeout * (2 if record.hung else 1)}
+            header, outputs = self._ask(model_path, tensors, again, fresh=True)
         self.notes = faults.notes(header)
         if not header["ok"]:
             raise BackendError(faults.kind(header), faults.message(header), "\n".join(self.notes))
@@ -149,21 +151,21 @@ class WebBackend(Backend):
         link.server.blobs.update(blobs)
         try:
             link.channel.send(order)
-            answer = self._await(link, job)
+            answer = self._await(link, job, order["timeout"])
         except PageLost as lost:
             return {"ok": False, "fault": "page lost", "message": str(lost)}, {}
         except Late:
-            text = f"the page hung for {self.options.timeout:g} s"
+            text = f"the page hung for {order['timeout']:g} s"
             return {"ok": False, "fault": "page hung", "message": text}, {}
         finally:
             for name in blobs:
                 link.server.blobs.pop(name, None)
         return wire.unpack(answer)
 
-    def _await(self, link: Link, job: str) -> bytearray:
+    def _await(self, link: Link, job: str, seconds: float) -> bytearray:
         try:
             grace = 0 if self.options.main else GRACE
-            return link.channel.wait(job, self.options.timeout + START + grace)
+            return link.channel.wait(job, seconds + START + grace)
         except Late:
             link.unhang()  # only a page that runs cases itself can hang
             return link.channel.wait(job, 5)

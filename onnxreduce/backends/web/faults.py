@@ -77,12 +77,16 @@ class Record:
         return len(self._seen)
 
     @property
+    def hung(self) -> bool:
+        """Whether the last fault was that the time was over."""
+        return self._seen[-1][0] in ("timeout", "page hung")
+
+    @property
     def convincing(self) -> bool:
         """Whether the last fault must be the case's."""
         if self._foreign:
             return False
-        hang = self._seen[-1][0] in ("timeout", "page hung")
-        needed = 1 + (min(1, self._again) if hang else self._again)
+        needed = 1 + (min(1, self._again) if self.hung else self._again)
         last = self._seen[-needed:]
         return len(last) == needed and len(set(last)) == 1
 
