@@ -14,10 +14,11 @@ import onnx_ir as ir
 from onnxreduce.case import Case, InputValue, graphs
 from onnxreduce.tensors import Array, array_digest, tensor_digest
 
-Kind = Literal["attribute", "model", "type", "node", "values", "name"]
+Kind = Literal["attribute", "model", "type", "node", "name", "values", "zeros"]
 
-TELLING: tuple[Kind, ...] = ("attribute", "model", "type", "node", "values", "name")
-"""What a reader learns most from comes first: that values matter is no surprise."""
+TELLING: tuple[Kind, ...] = ("attribute", "model", "type", "node", "name", "values", "zeros")
+"""What a reader learns most from comes first: that values matter is no surprise, and least of all
+where a whole tensor becomes zero."""
 
 FEW = 3
 """So many elements of a tensor are spelt out."""
@@ -234,15 +235,16 @@ def _content(name: str, before: InputValue, after: InputValue) -> Iterator[Chang
         yield Change("type", f"{name}: {left} -> {right}")
         return
     where = np.argwhere(np.asarray(before != after).reshape(before.shape))
+    kind: Kind = "zeros" if after.dtype.kind == "f" and not after.any() else "values"
     if not 0 < len(where) <= FEW:
         words = f"{name}: {len(where)} of {before.size} values"
         words += f" -> {_item(after, where[0])}" if _all_equal(after, where) else " differ"
-        yield Change("values", words, len(where))
+        yield Change(kind, words, len(where))
         return
     spelt = [
         f"{name}{[*map(int, at)] or ''} {_item(before, at)} -> {_item(after, at)}" for at in where
     ]
-    yield Change("values", ", ".join(spelt), len(where))
+    yield Change(kind, ", ".join(spelt), len(where))
 
 
 def _digests(value: InputValue) -> list[str]:

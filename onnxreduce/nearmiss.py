@@ -7,7 +7,8 @@ candidates that are one edit away; the one that differs least from the result is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from onnxreduce.case import Case
@@ -17,6 +18,9 @@ from onnxreduce.verdict import Outcome, Verdict
 
 LARGE = 100
 """Nodes beyond which a case is far from done, and comparing takes long."""
+
+MOST = 8
+"""Changes beyond which a candidate is near in nobody's eyes."""
 
 
 @dataclass(frozen=True)
@@ -55,17 +59,24 @@ class NearMisses:
             return
         if self._case.size.nodes > LARGE:
             return
-        # What has more changes than the nearest so far is further away, however many more.
-        enough = len(self.best.changes) + 1 if self.best else None
-        found = list(islice(self._comparison.with_(question.case), enough))
+        found = list(islice(self._comparison.with_(question.case), MOST + 1))
+        # Of course nothing shows on zeros.
+        if len(found) > MOST or any(change.kind == "zeros" for change in found):
+            return
         rank = _rank(found)
         if found and (self.best is None or rank < self._rank):
             words = tuple(change.words for change in found)
             self._rank = rank
-            self.best = NearMiss(question.case, question.edit, words, verdict)
+            self.best = NearMiss(question.case, question.edit, words, _told(verdict))
 
 
 def _rank(found: list[Change]) -> tuple[int, ...]:
-    """Fewest changes first, the most telling kind, the smallest step."""
+    """The most telling kind first, then the fewest changes, the smallest step."""
     kinds = max((TELLING.index(change.kind) for change in found), default=0)
-    return len(found), kinds, sum(change.step for change in found)
+    return kinds, len(found), sum(change.step for change in found)
+
+
+def _told(verdict: Verdict) -> Verdict:
+    """Without the oracle's advice for the command line, and without what only a program says."""
+    detail = verdict.detail.partition("; try ")[0]
+    return replace(verdict, detail="" if re.fullmatch(r"exit status \d+", detail) else detail)

@@ -26,6 +26,7 @@ from onnxreduce.backends import BackendError, Value
 from onnxreduce.backends.cause import mentioned
 from onnxreduce.backends.expose import exposed
 from onnxreduce.compare import EXACT, Tolerance, compare
+from onnxreduce.differential import all_finite
 from onnxreduce.graph import Index, index
 from onnxreduce.modelio import load_model
 
@@ -147,6 +148,13 @@ def rarest_rewrite(scene: Scene) -> list[str]:
     return rare[1] if rare else []
 
 
+def first_not_finite(scene: Scene) -> list[str]:
+    """Where the actual side makes NaN or infinity of finite values."""
+    shown = scene.actual.run_all(scene.model_path, scene.inputs)
+    odd = {name for name, value in shown.items() if not all_finite({name: value})}
+    return born(scene.known, odd, shown)
+
+
 SOURCES: tuple[Source, ...] = (
     rewritten_model,
     cut_points,
@@ -158,6 +166,10 @@ SOURCES: tuple[Source, ...] = (
 
 FAILURE_SOURCES: tuple[Source, ...] = (names_in_message, rarest_rewrite)
 """Those that have something to say of a model that does not load or run."""
+
+
+NONFINITE_SOURCES: tuple[Source, ...] = (first_not_finite, rarest_rewrite)
+"""Those that need no right values beside the wrong ones."""
 
 
 def show(side: Side, model_path: str, inputs: Values, only: Collection[str]) -> dict[str, Value]:

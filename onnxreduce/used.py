@@ -43,7 +43,8 @@ def oracle_used(oracle: OracleSource | FunctionSource, identity: str) -> OracleU
     if isinstance(oracle, FunctionSource):
         return OracleUsed(oracle.name)
     if oracle.command and oracle.path.suffix != ".py":
-        return OracleUsed(oracle.name, files=(oracle.path,), executable=True)
+        told = source.comment_line(oracle.path)
+        return OracleUsed(oracle.name, told, files=(oracle.path,), executable=True)
     tree = source.parse(oracle.path)
     files, packages = source.dependencies(oracle.path, tree)
     function = source.find_function(tree)

@@ -13,6 +13,8 @@ import onnx
 from onnxreduce import Verdict
 from onnxreduce.backends import close_backends, warm_backend
 from onnxreduce.differential import all_finite, run_on
+from onnxreduce.suspects import NONFINITE_SOURCES, Scene
+from onnxreduce.suspects import suspects as find_suspects
 
 
 def interesting(case, *, backend="ort", healthy=""):
@@ -54,6 +56,12 @@ def weights(case):
         tensor.name: onnx.numpy_helper.to_array(tensor, folder)
         for tensor in case.model.graph.initializer
     }
+
+
+def suspects(case, *, backend="ort", **others):
+    """Where the first value that is not finite comes from."""
+    side = warm_backend(backend)
+    return find_suspects(Scene(str(case.model_path), case.inputs, side, side), NONFINITE_SOURCES)
 
 
 def identity(*, backend="ort", healthy="", **others):

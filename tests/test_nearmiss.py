@@ -70,8 +70,9 @@ def test_the_most_telling_step_is_kept() -> None:
     near = NearMisses(conv())
     boring = Verdict.boring("agree")
     candidates = [
-        conv("strides = [1, 2]", w="0,0,0"),  # two changes
-        conv(w="0,0,0"),  # one, of values
+        conv("strides = [1, 2]", w="0,0,2"),  # two changes, one of values
+        conv(w="0,0,2"),  # one
+        conv("strides = [1, 1]"),  # two, of attributes
         conv("strides = [1, 2]"),  # one, of an attribute
         conv('auto_pad = "SAME_UPPER", strides = [1, 1]'),  # and of one item of its list
     ]
@@ -82,7 +83,23 @@ def test_the_most_telling_step_is_kept() -> None:
     for candidate in reversed(candidates):
         near.asked(Question("pass", "again", candidate), boring)
     assert near.best is not None
-    assert near.best.edit == "3"
+    assert near.best.edit == "4"
+
+
+def test_nothing_shows_on_zeros() -> None:
+    near = NearMisses(conv())
+    for candidate in (conv(w="0,0,0"), conv("strides = [1, 2]", x=(0, 0))):
+        near.asked(Question("pass", "edit", candidate), Verdict.boring())
+    assert near.best is None
+
+
+def test_the_oracle_s_words_without_advice() -> None:
+    near = NearMisses(conv())
+    for said, kept in (("they agree; try other inputs", "they agree"), ("exit status 1", "")):
+        near.accepted(conv())
+        near.asked(Question("pass", "edit", conv("strides = [1, 2]")), Verdict.boring(said))
+        assert near.best is not None
+        assert near.best.verdict.detail == kept
 
 
 def test_only_the_bug_s_absence_counts() -> None:
@@ -100,6 +117,7 @@ def test_only_the_bug_s_absence_counts() -> None:
 
 def test_an_accepted_step_makes_the_others_distant() -> None:
     near = NearMisses(conv())
-    near.asked(Question("pass", "edit", conv(w="0,0,0")), Verdict.boring())
+    near.asked(Question("pass", "edit", conv(w="0,0,2")), Verdict.boring())
+    assert near.best is not None
     near.accepted(conv("strides = [1, 2]"))
     assert near.best is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,10 @@ from emitting import case_of, result_of
 from onnxreduce import reduce
 from onnxreduce.case import Case
 from onnxreduce.emit.privacy import privacy
+from onnxreduce.emit.secret import public
 from onnxreduce.engine import Question
 from onnxreduce.modelio import to_proto
-from onnxreduce.scrub import Dim, Scrub, _with_dims, content, plain, randomised
+from onnxreduce.scrub import Dim, Scrub, Scrubbed, _with_dims, content, plain, randomised
 from onnxreduce.verdict import Verdict
 
 PRIVATE = """<ir_version: 8, opset_import: ["": 17], producer_name: "acme">
@@ -188,6 +190,37 @@ def test_a_scrubbed_reduction(tmp_path: Path) -> None:
     assert "acme" not in text
     assert "blood" not in text
     assert any("journal.jsonl" in note for note in result.notes)
+    assert {"report.html", "ISSUE.md", "summary.json", "repro.py"} <= {
+        p.name for p in out.iterdir()
+    }
+    for path in out.rglob("*"):
+        if path.is_file() and path.name != "journal.jsonl":
+            content = path.read_bytes()
+            for secret in ("acme", "blood", "patients", "secret", "diagnosis", "hidden_units"):
+                assert secret.encode() not in content, path
+            assert str(tmp_path).encode() not in content, path
+
+
+def test_what_was_said_is_scrubbed_too() -> None:
+    said = f"{Path.home()}/acme/net.onnx: hidden_units is odd, blood_pressure too (Relu, y)"
+    plain_case = case_of(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Relu(x) }',
+        x=[1, 0],
+    )
+    result = result_of(
+        plain_case,
+        original=private(),
+        scrubbed=Scrubbed((), ()),
+        notes=(said,),
+        verdict=Verdict.interesting(said),
+        settings={"timeout": 3, "set": {"tool": [said]}},
+    )
+    told = public(result)
+    hidden = "net.onnx: … is odd, … too (Relu, y)"
+    assert told.notes == (hidden,)
+    assert told.verdict.detail == hidden
+    assert told.settings == {"timeout": 3, "set": {"tool": [hidden]}}
+    assert public(replace(result, scrubbed=None)).notes == (said,)
 
 
 def test_privacy_of_an_ordinary_result() -> None:

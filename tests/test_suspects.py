@@ -20,6 +20,7 @@ from onnxreduce.suspects import (
     born,
     cut_points,
     every_value,
+    first_not_finite,
     names_in_message,
     rarest_rewrite,
     rewritten_model,
@@ -46,6 +47,16 @@ def fused(tmp_path: Path) -> Scene:
     inputs = {"x": np.array([2, 3, 1], np.int32), "y": np.array([4, 9, 5], np.int32)}
     sides = warm_backend("ort:opt=disable_all"), warm_backend("ort")
     return Scene(saved(FUSED, tmp_path), inputs, *sides, Tolerance(1e-3, 1e-3))
+
+
+def test_where_values_stop_being_finite(tmp_path: Path) -> None:
+    nodes = "a = Neg(x) b = Log(a) c = Abs(b) d = Relu(x) y = Add(c, d)"
+    text = f"(float[2] x) => (float[2] y) {{ {nodes} }}"
+    side = warm_backend("ort")
+    scene = Scene(saved(text, tmp_path), {"x": np.ones(2, np.float32)}, side, side)
+    assert first_not_finite(scene) == ["b"]
+    scene = Scene(scene.model_path, {"x": -np.ones(2, np.float32)}, side, side)
+    assert suspects(scene, (first_not_finite,)) == []
 
 
 class Wrong:

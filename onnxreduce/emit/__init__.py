@@ -12,6 +12,7 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
+from onnxreduce.emit.secret import public
 from onnxreduce.result import Result
 
 FIRST = "model"
@@ -43,7 +44,7 @@ def write_all(result: Result, directory: Path) -> Result:
     _emitter(FIRST)(result, directory)
     for name in ARTEFACTS:
         try:
-            _emitter(name)(result, directory)
+            _emitter(name)(public(result), directory)
         except Exception as error:  # what is written already, and what comes, must not be lost
             note = f"the artefact {name} is missing ({type(error).__name__}: {error})"
             result = replace(result, notes=(*result.notes, note))

@@ -21,7 +21,7 @@ from onnxreduce.case import InputValue
 from onnxreduce.changes import type_text
 from onnxreduce.compare import Tolerance, compare
 from onnxreduce.emit import near_miss, repro
-from onnxreduce.emit.escape import code, fenced, line, markdown, markup
+from onnxreduce.emit.escape import clipped, code, fenced, line, markdown, markup
 from onnxreduce.emit.mermaid import attribute_text, mermaid
 from onnxreduce.emit.privacy import privacy
 from onnxreduce.emit.text import model_text
@@ -119,7 +119,8 @@ def title(result: Result, web: bool) -> str:
         what += f": {by_role['backend'].spec} {result.oracle.name}"
     else:
         what += f": {result.oracle.summary or result.verdict.detail or 'wrong behaviour'}"
-    return f"{'[Web] ' if web else ''}{markdown(what, 160)}".rstrip(".")
+    # A title is plain text wherever it is pasted; here it must not be taken for markup.
+    return f"{'[Web] ' if web else ''}{line(what, 160)}".replace("<", "‹").rstrip(".")
 
 
 def _versus(actual: Side, expected: Side) -> str:
@@ -137,7 +138,7 @@ def _description(result: Result) -> str:
     detail = detail or "The model below shows a bug."
     if len(detail) > SENTENCE:  # most likely what a runtime says; a side has all of it
         whole = next((side.error for side in result.sides if side.error), detail)
-        said = f"{fenced(line(whole, 2_000))}\n\n"
+        said = f"{fenced(_middle(whole, 2_000))}\n\n"
     else:
         said = f"{_sentence(markdown(detail, SENTENCE))} "
     parts = [
@@ -148,11 +149,10 @@ def _description(result: Result) -> str:
     parts += [*_difference(result), *_sides_table(result.sides)]
     miss = near_miss.words(result)
     if miss and result.near_miss is not None:
-        # What follows is advice for the command line.
-        said = result.near_miss.verdict.detail.partition("; try ")[0]
+        said = result.near_miss.verdict.detail
         parts.append(
             f"**One step away the bug is gone:** {code(miss, 400)}"
-            f"{f' ({markdown(said, 200)})' if said else ''}."
+            f"{f' ({markdown(_middle(said, 200), 200)})' if said else ''}."
         )
     drawn = mermaid(result.reduced.model)
     if drawn:
@@ -166,6 +166,11 @@ def _description(result: Result) -> str:
 
 def privacy_paragraph(result: Result) -> str:
     return f"<sub>{markdown(privacy(result), 2_000)}</sub>"
+
+
+def _middle(text: str, room: int) -> str:
+    """One line without its middle where it is long: what failed is said first, why comes last."""
+    return clipped(line(text, len(text) + 1), room)
 
 
 def _state(result: Result) -> str:
@@ -240,7 +245,7 @@ def _sides_table(sides: tuple[Side, ...]) -> Iterator[str]:
             side.role,
             code(side.spec, 120),
             markdown(side.version or "unknown", 120),
-            markdown(f"fails: {side.error}", 80) if side.error else "runs",
+            markdown(_middle(f"fails: {side.error}", 160), 160) if side.error else "runs",
         ]
         for side in sides
     ]
@@ -278,16 +283,30 @@ def _steps(result: Result, files: list[str]) -> str:
 def _source(result: Result) -> str:
     """The code that shows the bug, folded, where it can be read in one go."""
     kind = repro.kind(result)
-    if kind in ("page", "executable", "function"):
+    if kind in ("page", "function"):
         return ""
-    name, text = repro.NAME, repro.script(result)
-    if kind == "oracle":
+    if kind in ("oracle", "executable"):
         path = result.oracle.files[0]
-        name, text = f"oracle/{path.name}", path.read_text("utf-8", "replace")
-    if len(text) > SHORT_TEXT:
+        name, text = f"oracle/{path.name}", _readable(path)
+    else:
+        name, text = repro.NAME, repro.script(result)
+    if not text or len(text) > SHORT_TEXT:
         return ""
-    block = fenced(text, "python")
+    block = fenced(text, _language(name, text))
     return f"\n\n<details><summary>{markup(name)}</summary>\n\n{block}\n\n</details>"
+
+
+def _readable(path: Path) -> str:
+    """What a file says, where it is a text."""
+    content = path.read_bytes()
+    return "" if b"\0" in content else content.decode("utf-8", "replace")
+
+
+def _language(name: str, text: str) -> str:
+    first = text.partition("\n")[0]
+    if name.endswith(".py") or (first.startswith("#!") and "python" in first):
+        return "python"
+    return "sh" if name.endswith(".sh") or re.match(r"#!.*sh\b", first) else ""
 
 
 def _versions(result: Result) -> str:

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from onnxreduce.case import Case, graphs
 from onnxreduce.changes import short
 from onnxreduce.result import Result
-from onnxreduce.scrub import content
+from onnxreduce.scrub import NEUTRAL, content
 
 FEW = 6
 
@@ -25,8 +25,8 @@ def privacy(result: Result) -> str:
         )
         return (
             "Scrubbed: weights, inputs and names were replaced as far as the bug survives it; "
-            f"of the original, besides its operators and shapes, {told}. Not scrubbed: what "
-            "report.html, summary.json and journal.jsonl tell of the way there."
+            f"of the original, besides its operators and shapes, {told}. Not scrubbed, and not for "
+            "handing on: journal.jsonl, which tells the whole way, and the oracle itself."
         )
     numbers = [
         short(name)
@@ -38,7 +38,7 @@ def privacy(result: Result) -> str:
     if numbers:
         parts.append(f"the values of {_listing(numbers)}")
     if names:
-        parts.append(f"the names {_listing(names)}")
+        parts.append(f"the name{'s' if len(names) > 1 else ''} {_listing(names)}")
     if not parts:
         return (
             "Of the user's model this shows the operators, attributes and shapes; all numbers and "
@@ -56,14 +56,17 @@ def _is_original_input(result: Result, name: str) -> bool:
 
 
 def _names(result: Result) -> list[str]:
-    """Names that the original has too, and that are more than a letter."""
-    before, after = (set(_mentioned(case)) for case in (result.original, result.reduced))
-    return sorted(short(name) for name in before & after if len(name) > 2)
+    """Names that the original has too, and that tell something."""
+    before, after = (set(mentioned(case)) for case in (result.original, result.reduced))
+    told = (name for name in before & after if len(name) > 1 and not NEUTRAL.fullmatch(name))
+    return sorted(map(short, told))
 
 
-def _mentioned(case: Case) -> Iterator[str]:
-    """Names of values, nodes and dims."""
+def mentioned(case: Case) -> Iterator[str]:
+    """Names of graphs, functions, values, nodes and dims."""
+    yield from (function.name for function in case.model.functions.values())
     for graph in graphs(case.model):
+        yield graph.name or ""
         made = (value for node in graph for value in node.outputs)
         yield from (node.name for node in graph if node.name)
         for value in (*graph.inputs, *graph.initializers.values(), *made):

@@ -125,6 +125,19 @@ def docstring_line(node: Definition | ast.Module) -> str:
     return (ast.get_docstring(node) or "").split("\n")[0]
 
 
+def comment_line(path: Path) -> str:
+    """The first words of the comment at the top of a script, or of its docstring, or nothing."""
+    with path.open("rb") as file:
+        head = file.read(4096).decode("utf-8", "replace")
+    for text in head.splitlines():
+        words = text.strip().lstrip("#\"' ").rstrip("\"' ")
+        if text.startswith("#!") or not words:
+            continue
+        told = text.lstrip().startswith(("#", '"""', "'''")) and words.isprintable()
+        return words if told else ""
+    return ""
+
+
 def fingerprint(path: Path, tree: ast.Module | None) -> str:
     """SHA-256 (hex) of a file, of the modules it imports from its own folder, and of the versions
     of the packages and of the Python that it uses."""
