@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +14,9 @@ from onnxreduce.errors import ReduceError, UsageError
 from onnxreduce.files import write_atomically
 from onnxreduce.result import Result
 from onnxreduce.workspace import WORK
+
+WIDTH = 90
+"""Columns for what was wrong with a model; all of it is in ``summary.json``."""
 
 Run = Callable[[Path, Path, bool], Result]
 """Reduces a model into a directory; resuming the run that is there, or not."""
@@ -73,7 +77,13 @@ def find_models(folder: Path, output: Path) -> list[Path]:
     return models
 
 
-def batch(folder: Path, output: Path, resume: bool, run: Run) -> Iterator[Row]:
+def batch(
+    folder: Path,
+    output: Path,
+    resume: bool,
+    run: Run,
+    begins: Callable[[int, int, str], None] = lambda number, count, name: None,
+) -> Iterator[Row]:
     """Reduces every model below a folder; what is wrong with one does not keep the others.
 
     Args:
@@ -81,12 +91,15 @@ def batch(folder: Path, output: Path, resume: bool, run: Run) -> Iterator[Row]:
         output: gets a directory for each.
         resume: pass over models that are done, and go on with one that is not.
         run: reduces one.
+        begins: told the number of a model, how many there are, and its name.
     """
-    for path in find_models(folder, output):
+    models = find_models(folder, output)
+    for number, path in enumerate(models, 1):
         name = path.relative_to(folder)
         target = output / name.with_suffix("")
         row = _done(str(name), target) if resume else None
         if row is None:
+            begins(number, len(models), str(name))
             row = _one(str(name), path, target, resume and (target / WORK).is_dir(), run)
         yield row
         if row.words == "stopped by interrupt":
@@ -120,7 +133,10 @@ def table(rows: Sequence[Row]) -> str:
                 f"{row.calls:>6}  {row.seconds:7.1f}  {_operators(row)}"
             )
         else:
-            lines.append(f"{row.model:{width}}  {row.words}")
+            words = textwrap.shorten(row.words, WIDTH, placeholder=" ...")
+            lines.append(f"{row.model:{width}}  {words}")
+    done = sum(row.words == "reduced" for row in rows)
+    lines.append(f"{done} of {len(rows)} reduced; details: summary.json, and each one's directory")
     return "\n".join(lines)
 
 

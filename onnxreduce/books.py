@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from onnxreduce.asking import Overdue, ask_alone
 from onnxreduce.budget import Budget, Stopped
 from onnxreduce.case import Case
 from onnxreduce.desk import Desk
@@ -10,7 +11,7 @@ from onnxreduce.history import History
 from onnxreduce.nearmiss import NearMisses
 from onnxreduce.notes import Notes
 from onnxreduce.progress import Listener
-from onnxreduce.speculate import Overdue, Speculation, Spent, ask_alone
+from onnxreduce.speculate import Speculation, Spent
 from onnxreduce.trusted import Trusted
 from onnxreduce.verdict import Outcome, Verdict
 from onnxreduce.walk import Recorder, Walk

@@ -105,9 +105,13 @@ def _batch(arguments: list[str]) -> int:
     options = _parsed(parser, arguments)
     from onnxreduce.batch import batch, status, table, write_summary
 
+    def begins(number: int, count: int, name: str) -> None:
+        if not options.quiet:
+            print(f"[{number}/{count}] {name}", file=sys.stderr)
+
     output = options.output or default_output(options.model)
     rows = []
-    for row in batch(options.model, output, options.resume, partial(_run, options)):
+    for row in batch(options.model, output, options.resume, partial(_run, options), begins):
         rows.append(row)
         write_summary(rows, output)
         if not options.quiet:

@@ -1,13 +1,13 @@
 """Looking ahead: questions are put before it is certain that they will be asked.
 
 The answers to come make a tree: after each question the walk goes one way on a yes, another way on
-a no. The likeliest questions of that tree are prepared and put at the same time, best first, by
-the chance of a yes (`chances`). A pass can only go one way, so when it has gone
-ahead, another copy of it is brought to the current question in the background, in case the answer
-is the other one. Answers are used strictly in the order of the walk, so any number of jobs gives
-the same steps and the same result as one; what was asked in vain costs time on a machine that had
-nothing better to do. Even with a single job the next candidate is made and checked while the
-oracle is busy.
+a no. The likeliest questions of that tree are put at the same time, best first, by the chance of a
+yes (`chances`); what may be next after them is prepared: made, checked, and recorded if the walk
+needs that. A pass can only go one way, so when it has gone ahead, another copy of it is brought to
+the current question in the background, in case the answer is the other one. Answers are used
+strictly in the order of the walk, so any number of jobs gives the same steps and the same result as
+one; what was asked in vain costs time on a machine that had nothing better to do. Even with a
+single job the next candidate is made and checked while the oracle is busy.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ import queue
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
+from onnxreduce.asking import Desk, Overdue
 from onnxreduce.case import Case
 from onnxreduce.chances import Chances
+from onnxreduce.tree import Edge, Node
 from onnxreduce.verdict import Verdict
-from onnxreduce.walk import NotDeterministic, Position, Question, Recorder, Walk
+from onnxreduce.walk import NotDeterministic, Question, Recorder, Walk
 
 LEAST = 0.02
 """A question that is less likely than this to be asked is not worth preparing."""
@@ -44,102 +45,8 @@ PATIENT = 0.05
 """An oracle that takes so many seconds leaves time to prepare for either answer."""
 
 
-class Overdue(Exception):
-    """There is no verdict in time."""
-
-
 class Spent(Exception):
     """Questions that were put ahead of time have used up the budget."""
-
-
-class Desk(Protocol):
-    """Where questions are put. Futures may be cancelled, also while they run."""
-
-    jobs: int
-
-    def check(self, case: Case) -> Future[str | None]:
-        """Why a candidate is invalid, if it is."""
-
-    def ask(self, case: Case) -> Future[Verdict]:
-        """The oracle's verdict on a valid candidate."""
-
-    def record(self, case: Case) -> Future[Case]:
-        """A valid case with its intermediate values."""
-
-    def cancel(self, verdict: Future[Verdict]) -> None:
-        """Gives up a question at once."""
-
-    def release(self, case: Case) -> None:
-        """A candidate that was checked will not be asked about (again), if it is valid at all."""
-
-
-@dataclass(eq=False)
-class Node:
-    """A place in the tree of answers.
-
-    Attributes:
-        walks: stand at this question, until children go on with them.
-        position: where that is; None where there is no question.
-        coming: another walk on its way here.
-        recording: of the case, ahead of time, where the walk is suspended without.
-        recorded: the walk has gone on with that.
-        failures: of passes, on the way here from the question before.
-        children: after a no, after a yes.
-        check, answer, began: what has been put to the desk, and when.
-        verdict: known.
-        alone: failed ahead of time, so to be asked only when its turn has come.
-        dropped: it will not be asked.
-    """
-
-    walks: list[Walk]
-    position: Position | None = None
-    coming: Future[Walk] | None = None
-    recording: Future[Case] | None = None
-    recorded: bool = False
-    failures: list[tuple[str, Exception]] = field(default_factory=list)
-    children: list[Node | None] = field(default_factory=lambda: [None, None])
-    check: Future[str | None] | None = None
-    answer: Future[Verdict] | None = None
-    began: float = 0.0
-    valid: bool = False
-    verdict: Verdict | None = None
-    alone: bool = False
-    dropped: bool = False
-
-    @classmethod
-    def of(cls, walk: Walk) -> Node:
-        node = cls([walk])
-        node.look()
-        return node
-
-    def look(self) -> None:
-        """Notes where the walk stands."""
-        (walk,) = self.walks
-        self.position = walk.position() if walk.question else None
-        self.failures += walk.failures()
-
-
-@dataclass(frozen=True)
-class _Edge:
-    """A step that may be looked at: from a node by a reply; without one, the node itself.
-
-    Attributes:
-        depth: how many open questions there are on the way.
-        chance: that the walk comes by.
-        order: of being found.
-    """
-
-    depth: int
-    chance: float
-    order: int
-    node: Node
-    reply: bool | None = None
-
-    def likeliest(self) -> tuple[float, int]:
-        return -self.chance, self.order
-
-    def soonest(self) -> tuple[int, float, int]:
-        return self.depth, *self.likeliest()
 
 
 class Speculation:
@@ -147,7 +54,7 @@ class Speculation:
 
     Args:
         walk: at its beginning.
-        recorded: gives recordings; not called ahead of time.
+        recorded: gives recordings, and tells the user of them: only of those on the way taken.
         desk: answers.
         room: how many more questions the budget allows; None: any number.
     """
@@ -262,9 +169,9 @@ class Speculation:
         after an unlikely yes would only be made when everybody waits for it.
         """
         asks, checks = self._desk.jobs, self._desk.jobs + (self._pace > PATIENT)
-        edges = [_Edge(0, 1.0, next(self._order), self._root)]
+        edges = [Edge(0, 1.0, next(self._order), self._root)]
         while edges and (asks or checks):
-            edge = min(edges, key=_Edge.likeliest if asks else _Edge.soonest)
+            edge = min(edges, key=Edge.likeliest if asks else Edge.soonest)
             edges.remove(edge)
             if edge.chance < LEAST:
                 continue
@@ -286,7 +193,7 @@ class Speculation:
                 share = {bool(node.verdict): 1.0}
             for reply, part in share.items():
                 chance = edge.chance * part
-                edges.append(_Edge(depth, chance, next(self._order), node, reply))
+                edges.append(Edge(depth, chance, next(self._order), node, reply))
             if not self._events.empty():
                 return
 
@@ -461,30 +368,6 @@ class Speculation:
         for node in self._asked:
             if node.dropped and node.answer is not None and now - node.began > GRACE:
                 self._desk.cancel(node.answer)
-
-
-def ask_alone(desk: Desk, case: Case, left: float | None = None) -> Verdict:
-    """The verdict on a case that no walk leads to.
-
-    Raises:
-        Overdue: there is none within `left` seconds.
-    """
-    until = None if left is None else time.monotonic() + left
-    check = desk.check(case)
-    answer: Future[Verdict] | None = None
-    try:
-        reason = check.result(timeout=left)
-        if reason is not None:
-            return Verdict.invalid(reason)
-        answer = desk.ask(case)
-        return answer.result(timeout=None if until is None else until - time.monotonic())
-    except TimeoutError:
-        raise Overdue from None
-    finally:
-        if answer is not None and not answer.done():
-            desk.cancel(answer)
-        if check.done():
-            desk.release(case)
 
 
 def _as_it_is(case: Case) -> Case | None:

@@ -29,8 +29,13 @@ def test_batch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     onnx.save(other, models / "deep" / "c.onnx")
     arguments = ["batch", models, "--oracle", tmp_path / "oracle.py", "--output", models / "out"]
     command = [*map(str, arguments), "--quiet"]
-    assert main(command) == 2
-    said = capsys.readouterr().out
+    assert main(command[:-1]) == 2
+    said, progress = capsys.readouterr()
+    assert [line for line in progress.splitlines() if line.startswith("[")] == [
+        "[1/3] a.onnx",
+        "[2/3] broken.onnx",
+        "[3/3] deep/c.onnx",
+    ]
     rows = {row["model"]: row for row in json.loads((models / "out/summary.json").read_text())}
     assert set(rows) == {"a.onnx", "broken.onnx", "deep/c.onnx"}
     assert rows["a.onnx"]["after"][0] == 1
@@ -39,6 +44,8 @@ def test_batch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert rows["deep/c.onnx"]["status"] == 1
     assert "7 -> 1" in said
     assert "does not find the original interesting" in said
+    assert max(map(len, said.splitlines())) < 120
+    assert "1 of 3 reduced" in said
     (models / "broken.onnx").unlink()
     onnx.save(parallel_branches(), models / "b.onnx")
     assert main([*command, "--resume", "--json"]) == 0

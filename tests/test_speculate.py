@@ -16,12 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxreduce import search, speculate
+from onnxreduce.asking import Overdue, ask_alone
 from onnxreduce.case import Case
 from onnxreduce.chances import Chances
 from onnxreduce.edits import Proposals
 from onnxreduce.engine import Engine, Question, Straight
 from onnxreduce.schedule import Fewer, Stage
-from onnxreduce.speculate import SPARE, Overdue, Speculation, ask_alone
+from onnxreduce.speculate import SPARE, Speculation
 from onnxreduce.surgery import DeleteNodes, KeepNodes
 from onnxreduce.verdict import Outcome, Verdict
 from onnxreduce.walk import Walk
