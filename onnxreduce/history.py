@@ -168,6 +168,7 @@ class History:
             saving.result()
 
     def _look_back(self, path: Path, original: Case, fingerprint: str) -> None:
+        self._publish(path.parent)
         events = list(journal.read(path))
         first = next((event for event in events if event["event"] == "started"), None)
         if first is not None:
@@ -202,17 +203,30 @@ class History:
             self.base = load_case(self._workspace.base)
 
     def _save(self, case: Case, directory: Path) -> None:
-        """Replaces the best so far as one: nothing is renamed before all is on the disk."""
-        staging = self._workspace.work / "best"
+        """Replaces the best so far as one, although it is several files.
+
+        They are written into a folder, whose renaming is the moment at which the case counts.
+        Should the run be killed while they are brought from there to their places, the next one
+        goes on with that: model and inputs of different cases are never taken for one.
+        """
+        staging = self._workspace.work / "next"
         shutil.rmtree(staging, ignore_errors=True)
         try:
             staging.mkdir()
             save_case(case, staging)
-            for path in sorted(staging.iterdir()):
-                path.replace(directory / path.name)
-            staging.rmdir()
+            self._publish(directory)  # what a full disk has held up
+            staging.rename(self._workspace.work / "best")
+            self._publish(directory)
         except OSError as error:
             raise Unwritable(f"{directory} cannot be written to: {error.strerror}") from error
+
+    def _publish(self, directory: Path) -> None:
+        """Brings the files of the best case to their places, those that are not there yet."""
+        best = self._workspace.work / "best"
+        if best.is_dir():
+            for path in sorted(best.iterdir()):
+                path.replace(directory / path.name)
+            best.rmdir()
 
     def _is_new(self, case: Case) -> bool:
         return self._reached is None or case.size < self._reached

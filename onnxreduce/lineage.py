@@ -24,6 +24,13 @@ def mark(model: ir.Model) -> None:
                     inner.meta[ORIGIN] = name
 
 
+def mark_again(original: ir.Model, model: ir.Model) -> None:
+    """Let the nodes of a model that was read from a file carry the keys that they come from."""
+    nodes = index(model).nodes
+    for origin, name in survivors(original, model).items():
+        nodes[name].meta[ORIGIN] = origin
+
+
 def survivors(original: ir.Model, reduced: ir.Model) -> dict[str, str]:
     """Keys of nodes of the original that are left, with the key that each has in the result.
 

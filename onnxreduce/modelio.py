@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import shutil
 import tempfile
+import threading
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -33,6 +35,9 @@ __all__ = [
 ]
 
 _CHUNK = 1 << 24
+
+IDLE = 2
+"""Tensors that no candidate uses may take so many times the room of the largest candidate."""
 
 
 def is_external(model: ir.Model) -> bool:
@@ -64,6 +69,11 @@ class Store:
         (self.pool if external else self.directory).mkdir(parents=True, exist_ok=True)
         self._numbers = itertools.count(1)
         self._pooled: dict[str, int] = {}
+        self._used: dict[Path, list[str]] = {}
+        self._held: Counter[str] = Counter()
+        self._idle: OrderedDict[str, int] = OrderedDict()
+        self._room = 0
+        self._lock = threading.Lock()
 
     def write(self, case: Case) -> Path:
         """A new model file (absolute path), its inputs beside it; callable from several threads.
@@ -75,7 +85,7 @@ class Store:
         try:
             with path.open("wb") as file:
                 if self.external:
-                    file.write(self._external(case))
+                    file.write(self._external(case, path))
                 else:
                     write_inline(case, file)
             write_npz(inputs_beside(path), flat_inputs(case.inputs))
@@ -87,9 +97,11 @@ class Store:
         return path
 
     def discard(self, path: Path) -> None:
-        """Remove a candidate that `write` made. Pooled tensors stay."""
+        """Remove a candidate that `write` made. Its pooled tensors stay for the next one, but for
+        those that were used least recently, when they are too many."""
         if self.external:
             path.unlink(missing_ok=True)
+            self._let_go(path)
             inputs_beside(path).unlink(missing_ok=True)
         else:
             shutil.rmtree(path.parent, ignore_errors=True)
@@ -112,14 +124,37 @@ class Store:
                 continue
             return path
 
-    def _external(self, case: Case) -> bytes:
+    def _external(self, case: Case, path: Path) -> bytes:
         proto = case.encoded.message()
+        self._hold(case, path)
         for message, part in _places(proto, case.payloads):
-            name = f"{tensor_digest(part.tensor)}.bin"
+            name = _pool_name(part.tensor)
             self._pool(name, part.tensor)
             _refer(message, f"pool/{name}", 0, part.tensor.nbytes)
         content: bytes = proto.SerializeToString(deterministic=True)
         return content
+
+    def _hold(self, case: Case, path: Path) -> None:
+        """From now on the candidate needs its tensors; as much room as it takes may lie idle."""
+        sizes = {_pool_name(part.tensor): part.tensor.nbytes for part in case.payloads}
+        with self._lock:
+            self._room = max(self._room, IDLE * sum(sizes.values()))
+            self._used[path] = list(sizes)
+            self._held.update(sizes.keys())
+            for name in sizes:
+                self._idle.pop(name, None)
+
+    def _let_go(self, path: Path) -> None:
+        with self._lock:
+            for name in self._used.pop(path, ()):
+                self._held[name] -= 1
+                if not self._held[name]:
+                    del self._held[name]
+                    file = self.pool / name
+                    self._idle[name] = file.stat().st_size if file.exists() else 0
+            while self._idle and sum(self._idle.values()) > self._room:
+                name, _ = self._idle.popitem(last=False)
+                (self.pool / name).unlink(missing_ok=True)
 
     def _pool(self, name: str, tensor: ir.TensorProtocol) -> None:
         path = self.pool / name
@@ -135,6 +170,10 @@ class Store:
         Path(file.name).chmod(0o444)
         Path(file.name).replace(path)
         self._pooled[name] = path.stat().st_mtime_ns
+
+
+def _pool_name(tensor: ir.TensorProtocol) -> str:
+    return f"{tensor_digest(tensor)}.bin"
 
 
 def inputs_beside(model: Path) -> Path:

@@ -25,7 +25,7 @@ from onnxreduce.desk import Desk
 from onnxreduce.engine import Engine
 from onnxreduce.errors import OutOfTime, Unwritable, UsageError
 from onnxreduce.history import History
-from onnxreduce.lineage import mark
+from onnxreduce.lineage import mark, mark_again
 from onnxreduce.modelio import Store, is_external
 from onnxreduce.notes import Notes
 from onnxreduce.options import Options
@@ -152,6 +152,8 @@ class Reduction:
             self.listener.started(self.start.case.size)
             stack.callback(self.listener.close)
             first = history.base or self.start.case
+            if history.base is not None:
+                mark_again(self.start.case.model, first.model)
             with self._in_time(runner):
                 if self.options.error is not None:
                     notes.add(str(judge.plan(first, control(first), self.options.error)))

@@ -108,7 +108,8 @@ def _forget(workspace: Workspace) -> None:
     """Answers of a run that is being replaced; its result stays until there is another."""
     for path in workspace.work.glob("answers.sqlite*"):
         path.unlink(missing_ok=True)
-    shutil.rmtree(workspace.base, ignore_errors=True)
+    for folder in (workspace.base, workspace.work / "best", workspace.work / "next"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _tidy(workspace: Workspace) -> None:

@@ -16,6 +16,7 @@ from onnxreduce.case import Case
 from onnxreduce.errors import UsageError
 from onnxreduce.inputs import load_inputs
 from onnxreduce.modelio import (
+    IDLE,
     Store,
     inputs_beside,
     is_external,
@@ -121,6 +122,21 @@ def test_external_candidates_share_their_tensors(path: Path, tmp_path: Path) -> 
     assert second.stat().st_size < 4000
     after = {file: file.stat().st_mtime_ns for file in store.pool.iterdir()}
     assert after == pooled  # the new value equals the constant's: written already
+
+
+def test_tensors_that_nobody_uses_are_bounded(path: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path / "out", external=True)
+    first = Case(load_model(path), {})
+    kept = store.write(first)
+    whole = sum(file.stat().st_size for file in store.pool.iterdir())
+    for number in range(2, 12):
+        edited = first.copy_model()
+        edited.graph.initializers["w"].const_value = ir.Tensor(WEIGHTS + number, name="other")
+        store.discard(store.write(Case(edited, {})))
+    room = sum(file.stat().st_size for file in store.pool.iterdir())
+    assert whole < room <= (1 + IDLE) * whole
+    assert Case(load_model(kept), {}).digest == first.digest  # what is in use stays
+    assert not list(store.pool.glob(".*"))
 
 
 def test_candidates_go_and_their_numbers_are_not_reused(path: Path, tmp_path: Path) -> None:

@@ -155,6 +155,34 @@ def twice(asked: Counter[str], whole: Counter[str]) -> int:
     return sum(max(0, count - max(1, whole[one])) for one, count in asked.items())
 
 
+@pytest.mark.parametrize("renamed", [0, 1, pytest.param(2, marks=SLOW)])
+def test_kill_while_the_best_is_replaced(renamed: int, site: Site) -> None:
+    """Model and inputs of different cases are never taken for one."""
+
+    def killed() -> None:
+        replace, count = Path.replace, [0]
+
+        def dying(self: Path, target: Path) -> Path:
+            if self.parent.name == "best" and target.exists():
+                if count[0] == renamed:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                count[0] += 1
+            return replace(self, target)
+
+        Path.replace = dying  # type: ignore[method-assign, assignment]
+
+    assert site.run("whole", "--jobs", 1) == 0
+    assert site.run("out", "--jobs", 1, fault=killed) == -signal.SIGKILL
+    # With no question left, what the killed run left behind is the result.
+    assert site.run("out", "--jobs", 1, "--resume", "--max-calls", 1) == 3, site.said
+    events = list(journal.read(site.folder / "out" / "journal.jsonl"))
+    asked = {event["digest"] for event in events if event["event"] == "asked"}
+    assert history.load_case(site.folder / "out").digest in asked
+    assert not (site.folder / "out" / ".onnxreduce" / "best").exists()
+    assert site.run("out", "--jobs", 1, "--resume") == 0, site.said
+    assert site.digest("out") == site.digest("whole")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("count", [5, 50])
@@ -216,8 +244,8 @@ def test_workers_are_killed_at_random(site: Site) -> None:
     assert site.digest("killed") == site.digest("whole")
 
 
-def full(what: str, number: int) -> Fault:
-    """A disk that is full from the `number`th write of a kind on."""
+def full(what: str, number: int, output: Path) -> Fault:
+    """A disk that is full from the `number`th write of a kind below `output` on."""
     count = [0]
 
     def filled() -> None:
@@ -229,6 +257,19 @@ def full(what: str, number: int) -> Fault:
         if what == "candidate":
             write = modelio.write_inline
             modelio.write_inline = lambda *a: (filled(), write(*a))  # type: ignore[assignment]
+        elif what == "file":
+            folder = str(output)
+
+            def audit(event: str, arguments: tuple[Any, ...]) -> None:
+                # Also those that the library opens, for whatever it writes.
+                if event == "open" and str(arguments[0]).startswith(folder):
+                    flags = arguments[2] or 0
+                    if flags & (os.O_WRONLY | os.O_RDWR):
+                        filled()
+                elif event == "os.mkdir" and str(arguments[0]).startswith(folder):
+                    filled()
+
+            sys.addaudithook(audit)
         elif what == "best":
             save = history.save_case
             history.save_case = lambda *a: (filled(), save(*a))  # type: ignore[assignment]
@@ -255,6 +296,8 @@ def full(what: str, number: int) -> Fault:
     [
         pytest.param("candidate", 3, marks=SLOW),
         ("candidate", 11),
+        ("file", 60),
+        *(pytest.param("file", number, marks=SLOW) for number in (*range(1, 13), 30, 45, 90)),
         pytest.param("best", 1, marks=SLOW),
         pytest.param("best", 3, marks=SLOW),
         pytest.param("journal", 1, marks=SLOW),
@@ -265,7 +308,7 @@ def full(what: str, number: int) -> Fault:
 )
 def test_full_disk(what: str, number: int, site: Site) -> None:
     assert site.run("whole") == 0
-    assert site.run("full", fault=full(what, number)) in (2, 3)
+    assert site.run("full", fault=full(what, number, site.folder / "full")) in (2, 3)
     assert "Traceback" not in site.said
     lines = site.said.strip().splitlines()
     assert len(lines) <= 1

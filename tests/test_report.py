@@ -24,7 +24,7 @@ from onnxreduce.emit.heat import image_axes, numbers, pair, png, shades
 from onnxreduce.emit.layered import place
 from onnxreduce.emit.report import report
 from onnxreduce.emit.way import Way, read_way
-from onnxreduce.lineage import mark, survivors
+from onnxreduce.lineage import mark, mark_again, survivors
 from onnxreduce.result import Result
 from onnxreduce.scrub import Scrubbed
 
@@ -86,6 +86,16 @@ def test_survivors_are_marked_in_the_original(result: Result, way: Way) -> None:
 def test_survivors_without_marks_are_told_by_name() -> None:
     model = ir.from_proto(parallel_branches())
     assert survivors(model, ir.from_proto(parallel_branches())).keys() == {*"arstuvy"}
+
+
+def test_marks_of_a_resumed_case_outlive_renaming() -> None:
+    original, read = (ir.from_proto(parallel_branches()) for _ in range(2))
+    mark(original)
+    mark_again(original, read)
+    renamed = read.clone()
+    for node in renamed.graph:
+        node.outputs[0].name = f"new_{node.outputs[0].name}"
+    assert survivors(original, renamed) == {name: f"new_{name}" for name in "arstuvy"}
 
 
 def test_marks_reach_into_bodies_and_outlive_renaming() -> None:

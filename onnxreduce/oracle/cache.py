@@ -16,6 +16,11 @@ from pathlib import Path
 from onnxreduce.errors import Unwritable
 from onnxreduce.verdict import Outcome, Verdict
 
+MOST = 1 << 27
+"""Bytes of answers that are kept: some 400,000."""
+OFTEN = 256
+"""After so many new answers it is looked whether there is room."""
+
 SCHEMA = """
 create table if not exists answers (
     id integer primary key,
@@ -59,8 +64,10 @@ class Cache:
     def __init__(self, path: Path | None, fingerprint: str) -> None:
         self.fingerprint = fingerprint
         self._lock = threading.Lock()
+        self._added = 0
         try:
             self._database = _opened(path)
+            self._make_room()
         except sqlite3.Error as error:
             raise Unwritable(f"the oracle's answers cannot be stored: {error}") from error
 
@@ -86,6 +93,9 @@ class Cache:
         """
         try:
             self._insert(question, answer)
+            self._added += 1
+            if self._added % OFTEN == 0:
+                self._make_room()
         except sqlite3.Error as error:
             raise Unwritable(f"the oracle's answers cannot be stored: {error}") from error
 
@@ -106,6 +116,22 @@ class Cache:
                     answer.within,
                 ),
             )
+
+    def _make_room(self) -> None:
+        """Forgets a quarter when there are too many: of other oracles first, the oldest first.
+
+        The pages that become free are used again, so the file stays as it is."""
+        with self._lock:
+            pages, free, size = (
+                self._database.execute(f"pragma {name}").fetchone()[0]
+                for name in ("page_count", "freelist_count", "page_size")
+            )
+            if (pages - free) * size > MOST:
+                self._database.execute(
+                    "delete from answers where id in (select id from answers"
+                    " order by fingerprint = ?, id limit (select count(*) / 4 + 1 from answers))",
+                    (self.fingerprint,),
+                )
 
     def totals(self) -> tuple[int, float]:
         """How many answers there are, and the seconds that they took: over all resumed runs."""
