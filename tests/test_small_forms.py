@@ -137,6 +137,17 @@ ATTRIBUTES: dict[str, tuple[str, Bug, str]] = {
         lambda case: attribute(case, "axis") in (-2, 2),
         "Softmax <axis: int = 2> (x)",
     ),
+    "axes, of which one does": (
+        """g (float[3,4,5,6] x) => (float[N,M] y) {
+        y = ReduceMean<axes=[-1,-2],keepdims=0>(x) }""",
+        lambda case: attribute(case, "axes") is not None,
+        "ReduceMean <axes: ints = [0]> (x)",
+    ),
+    "a rank that changes": (
+        "g (float[3,4,5] x) => (float[N,M] y) { y = ReduceMean<axes=[-1],keepdims=0>(x) }",
+        lambda case: attribute(case, "keepdims") == 0,
+        "ReduceMean <keepdims: int = 0> (x)",
+    ),
     "an epsilon": (
         """g (float[2,3,4] x, float[3] s, float[3] b) => (float[2,3,4] y) {
         y = InstanceNormalization<epsilon=0.00123>(x,s,b) }""",

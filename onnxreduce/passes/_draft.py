@@ -205,26 +205,24 @@ class Draft:
         """Say that shapes of these values may have changed: declarations downstream go.
 
         Graph outputs get an inferred shape where it is static, else their rank with unknown dims;
-        one that declares nothing static is right as it is.
+        one that declares nothing static is right as it is, unless its rank changed.
         """
         self._stale.update(values)
 
     def _redeclare(self) -> None:
-        outputs = []
+        declared: dict[ir.Value, ir.Shape] = {}
         for value in downstream(self.model, self._stale):
-            if value.is_graph_output() and value.shape is not None:
-                if any(isinstance(dim, int) for dim in value.shape):
-                    value.shape = ir.Shape([None] * len(value.shape))
-                    outputs.append(value)
-            elif value.producer() is not None and not value.is_graph_output():
+            if value.is_graph_output():
+                if value.shape is not None:
+                    declared[value] = value.shape
+                    value.shape = None  # or it would be inferred
+            elif value.producer() is not None:
                 value.shape = None
-        if not outputs:
+        if not declared:
             return
         inferred = infer_outputs(self.model)
-        for value in outputs:
-            shape = inferred.get(str(value.name))
-            if shape is not None and shape.is_static():
-                value.shape = shape
+        for value, shape in declared.items():
+            value.shape = _redeclared(shape, inferred.get(str(value.name)))
 
     def sweep(self) -> None:
         for graph in reversed(self._graphs()):
@@ -325,6 +323,17 @@ def infer_outputs(model: ir.Model) -> dict[str, ir.Shape]:
         return {}
     values = [ir.serde.deserialize_value_info_proto(v, None) for v in proto.graph.output]
     return {str(v.name): v.shape for v in values if v.shape is not None}
+
+
+def _redeclared(old: ir.Shape, inferred: ir.Shape | None) -> ir.Shape:
+    """What a graph output declares when its shape may have changed."""
+    static = any(isinstance(dim, int) for dim in old)
+    rank = len(old) if inferred is None else len(inferred)
+    if not static and rank == len(old):
+        return old
+    if static and inferred is not None and inferred.is_static():
+        return inferred
+    return ir.Shape([None] * rank)
 
 
 def _named(node: ir.Node) -> bool:
