@@ -412,8 +412,14 @@ def _reads(graph: onnx.GraphProto) -> set[str]:
 
 
 def _case(model: onnx.ModelProto, fed: dict[str, Array]) -> Case:
-    """Without the inputs that nothing reads any more."""
-    read = _reads(model.graph) | {value.name for value in model.graph.output}
+    """Without nodes, inputs and weights that nothing reads any more."""
+    while True:
+        read = _reads(model.graph) | {value.name for value in model.graph.output}
+        live = [node for node in model.graph.node if read & set(node.output)]
+        if len(live) == len(model.graph.node):
+            break
+        del model.graph.node[:]
+        model.graph.node.extend(live)
     kept = [value for value in model.graph.input if value.name in read]
     del model.graph.input[:]
     model.graph.input.extend(kept)

@@ -14,9 +14,9 @@ from onnxreduce import schedule
 from onnxreduce.case import Case
 from onnxreduce.engine import Engine
 from onnxreduce.graph import index
-from onnxreduce.passes import _clusters, suspects
+from onnxreduce.passes import _clusters, bypass, suspects
 from tests.drive import Run as PlainRun
-from tests.drive import case_of, has
+from tests.drive import case_of, drive, has
 from tests.models import Builder, parallel_branches, value
 from tests.recording import DATA, recorded
 
@@ -394,3 +394,17 @@ def test_the_original_is_not_changed() -> None:
     before = ir.to_proto(case.model).SerializeToString(deterministic=True)
     run(case, structure(), has("Softmax"))
     assert ir.to_proto(case.model).SerializeToString(deterministic=True) == before
+
+
+def test_a_constant_path_is_shortened_by_bypassing() -> None:
+    """What depends on no input may be replaced by what depends on none."""
+    case = case_of(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[1] x) => (float[1] y, float[1] z) <float[1] w = {2}> {
+          t = Transpose (w)
+          y = Add (t, w)
+          z = Neg (x)
+        }"""
+    )
+    run = drive(case, [bypass], lambda c: has("Transpose")(c) and len(c.model.graph.inputs) == 1)
+    assert run.ops == ["Transpose", "Neg"]

@@ -32,12 +32,13 @@ def edits(case: Case) -> Proposals:
 
 def _replacements(case: Case, known: Index, key: str) -> Iterator[str]:
     """The inputs of a node that fit its output, the most deeply computed first: that keeps a path
-    as long as need be, and a constant comes last."""
+    as long as need be. A constant replaces constants only: the rest might fold away with it."""
     output = used_output(known, key)
     if output is None:
         return
     for value in sorted(known.reads[key], key=lambda value: -_depth(known, value)):
-        if known.depends_on_input(value) and same_kind(case, output, value):
+        flows = known.depends_on_input(value) or not known.depends_on_input(output)
+        if flows and same_kind(case, output, value):
             yield value
 
 
