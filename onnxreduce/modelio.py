@@ -81,8 +81,9 @@ class Store:
         Raises:
             Unwritable: as on a full disk.
         """
-        path = self._new_file() if self.external else self._new_folder() / "model.onnx"
+        path: Path | None = None
         try:
+            path = self._new_file() if self.external else self._new_folder() / "model.onnx"
             with path.open("wb") as file:
                 if self.external:
                     file.write(self._external(case, path))
@@ -90,7 +91,8 @@ class Store:
                     write_inline(case, file)
             write_npz(inputs_beside(path), flat_inputs(case.inputs))
         except OSError as error:
-            self.discard(path)
+            if path is not None:
+                self.discard(path)
             raise Unwritable(
                 f"a candidate cannot be written to {self.directory}: {error.strerror}"
             ) from error

@@ -100,7 +100,10 @@ def _occupied(output: Path) -> bool:
 def _prepared(workspace: Workspace) -> Workspace:
     for folder in (workspace.candidates, workspace.recordings):
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
+        try:
+            folder.mkdir()
+        except OSError as error:
+            raise UsageError(f"{folder} cannot be made: {error.strerror}") from error
     return workspace
 
 
