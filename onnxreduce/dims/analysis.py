@@ -27,9 +27,9 @@ from onnxreduce.dims.expr import Axes as AxisTuple
 from onnxreduce.dims.expr import Expr, SizeMismatch, Space, Sym, leaves, settled
 from onnxreduce.dims.probe import probe
 from onnxreduce.dims.provenance import Lit, Vector
-from onnxreduce.dims.roots import Root, find_roots, follow
+from onnxreduce.dims.roots import Root, Trail, find_roots, origin
 from onnxreduce.dims.site import Frozen, Site, Unruly
-from onnxreduce.dims.solve import Plan, Size, System, solve
+from onnxreduce.dims.solve import Check, Plan, Size, System, solve
 from onnxreduce.edits import Conflict, key
 from onnxreduce.tensors import Array
 
@@ -63,6 +63,8 @@ class Analysis:
     kernels: list[Expr] = field(default_factory=list)
     unruly: dict[str, str] = field(default_factory=dict)
     """Nodes whose axes are frozen, and why."""
+    turns: dict[str, Expr] = field(default_factory=dict)
+    """How often a loop runs at most, by the name of the value that counts its turns."""
 
     def __post_init__(self) -> None:
         self.space = Space(self.loose)
@@ -70,6 +72,7 @@ class Analysis:
         self.entered = {0}  # indices of scopes
         self.inner: dict[str, tuple[int, ...]] = {}
         self.roots: dict[str, Root] = find_roots(self.case, self.scopes)
+        self.trail = Trail(self.roots)
         self.expected = expected(self.case)
         recording = self.case.recording
         self.made_up = self.expected.made_up if recording is None else recording.made_up
@@ -132,11 +135,17 @@ class Analysis:
         self.anchors[anchor] = expr
 
     def index_into(self, node: ir.Node, i: int, axis: Expr, counts: bool) -> None:
-        edges = follow(node, i, self.roots)
-        if edges is None:
-            self.space.freeze(axis)
-        else:
+        edges = self.trail.follow(node, i)
+        if edges is not None:
             self.index_mends.extend(IndexMend(root, edge, axis, counts) for root, edge in edges)
+            return
+        turns = self.turns.get(origin(node.inputs[i]))
+        if turns is None or turns.size > axis.size:
+            self.space.freeze(axis)
+            return
+        # The number of a turn is an index as long as there are no more turns than indices.
+        why = f"{node.op_type} {key(node)}: more turns than indices"
+        self.system.checks.append(Check(lambda size: size(turns) <= size(axis), why))
 
     def _root_axes(self, root: Root, named: dict[str, Expr]) -> AxisTuple | None:
         if root.shape is None:

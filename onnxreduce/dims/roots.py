@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod as multiply
 
@@ -20,6 +20,8 @@ PASSING = {
     *("Concat", "Slice", "Split"),
 }
 """Operators that move elements but do not compute them."""
+COPYING = {"Identity", "Reshape", "Unsqueeze", "Squeeze", "Cast", "Flatten"}
+"""Those that keep all of them, in their order."""
 
 
 @dataclass(frozen=True)
@@ -107,21 +109,44 @@ def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
     return None
 
 
-def follow(node: ir.Node, i: int, roots: Mapping[str, Root]) -> list[tuple[str, Edge]] | None:
-    """The stored tensors whose elements reach input `i` unchanged, each with its first reader;
-    ``None`` when some are computed."""
-    value = node.inputs[i]
-    if value is None:
-        return []
-    if value.name is not None and value.name in roots:
-        return [(value.name, (key(node), i))]
-    producer = value.producer()
-    if producer is None or producer.op_type not in PASSING or producer.domain != "":
-        return None
-    found: list[tuple[str, Edge]] = []
-    for at in range(len(producer.inputs) if producer.op_type == "Concat" else 1):
-        below = follow(producer, at, roots)
-        if below is None:
+@dataclass(frozen=True)
+class Trail:
+    """The way from where a value is read back to where it is stored.
+
+    Attributes:
+        operands: what an input of a body runs over, such as the input of a Scan.
+    """
+
+    roots: Mapping[str, Root]
+    operands: dict[str, tuple[ir.Node, int]] = field(default_factory=dict)
+
+    def follow(self, node: ir.Node, i: int) -> list[tuple[str, Edge]] | None:
+        """The stored tensors whose elements reach input `i` unchanged, each with its first reader;
+        ``None`` when some are computed."""
+        value = node.inputs[i]
+        if value is None:
+            return []
+        if value.name is not None and value.name in self.roots:
+            return [(value.name, (key(node), i))]
+        if value.name in self.operands:
+            return self.follow(*self.operands[value.name])
+        producer = value.producer()
+        if producer is None or producer.op_type not in PASSING or producer.domain != "":
             return None
-        found.extend(below)
-    return found
+        found: list[tuple[str, Edge]] = []
+        for at in range(len(producer.inputs) if producer.op_type == "Concat" else 1):
+            below = self.follow(producer, at)
+            if below is None:
+                return None
+            found.extend(below)
+        return found
+
+
+def origin(value: ir.Value | None) -> str:
+    """The name of the value that this one is a copy of, reshaped or cast at most."""
+    while value is not None:
+        producer = value.producer()
+        if producer is None or producer.op_type not in COPYING or producer.domain != "":
+            break
+        value = producer.inputs[0]
+    return "" if value is None else value.name or ""

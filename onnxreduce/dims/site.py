@@ -137,10 +137,14 @@ class Site:
     def body(self, name: str, inputs: Sequence[Axes]) -> list[Axes | None]:
         """Looks into a subgraph whose inputs have these axes: the axes of its outputs, ``None``
         where they are not known."""
+        return self.analysis.enter(self.graph(name), inputs)
+
+    def graph(self, name: str) -> ir.Graph:
+        """A subgraph."""
         attribute = self._attribute(name)
         if attribute is None:
             raise Frozen(f"no {name}")
-        return self.analysis.enter(attribute.as_graph(), inputs)
+        return attribute.as_graph()
 
     # --- saying ----------------------------------------------------------------------------
 

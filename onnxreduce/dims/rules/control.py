@@ -8,9 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import onnx_ir as ir
+
 from onnxreduce.dims.expr import Axes, Expr
+from onnxreduce.dims.provenance import Calc, Element, Vector
 from onnxreduce.dims.rules import rule
 from onnxreduce.dims.site import Frozen, Site
+
+ALWAYS = Calc(lambda: True, (), True)
+"""The condition of a loop that has none."""
 
 
 @rule("If")
@@ -29,6 +36,8 @@ def _either(n: Site, j: int, left: Axes | None, right: Axes | None) -> Axes:
     same = [side for side in sides if tuple(axis.size for axis in side) == shape]
     if not same:
         raise Frozen(f"neither branch is known to give output {j}")
+    if len(same) < 2:
+        _stays(n)
     for side in sides:
         alike = len(side) == len(shape) and len(sides) == 2
         for at, axis in enumerate(side):
@@ -41,26 +50,74 @@ def _either(n: Site, j: int, left: Axes | None, right: Axes | None) -> Axes:
     return same[0]
 
 
+def _stays(n: Site) -> None:
+    """The branch that is taken gives a shape of its own: the other one must not be taken."""
+    vector = n.prov(0)
+    if vector is None:
+        raise Frozen("which of two shapes it gives depends on values")
+    _holds(n, vector.elements[0])
+
+
+def _holds(n: Site, condition: Element) -> None:
+    now = bool(condition.value)
+    n.check(lambda size: bool(condition.at(size)) == now, "the condition")
+
+
 @rule("Loop")
 def loop(n: Site) -> None:
-    n.fix(0, 1)
+    graph = n.graph("body")
     carried = [n.ax(i) for i in range(2, n.arity)]
+    stacked = range(len(carried), len(n.node.outputs))
+    turns = _turns(n)
+    number, condition = (value.name or "" for value in graph.inputs[:2])
+    if turns is not None:
+        n.analysis.turns[number] = turns
+    _tell(n, condition)
     out = n.body("body", ((), (), *carried))
+    n.fix(0, 1)
     _carry(n, carried, out[1:])
-    for j in range(len(carried), len(out) - 1):
+    if not _goes_on(n, graph.outputs[0]):
+        if turns is not None:
+            n.freeze(turns)
+        if any(n.wants(j) for j in stacked):
+            raise Frozen("how many turns it takes depends on values")
+    for j in stacked:
         if n.wants(j):
-            n.out((_trips(n, j), *_known(out[j + 1])), j)
+            length = n.rigid(n.shape_out(j)[0]) if turns is None else turns
+            n.out((length, *_known(out[j + 1])), j)
 
 
-def _trips(n: Site, j: int) -> Expr:
-    """How often the body ran: as often as is written, or as it happens to be."""
-    ran = n.shape_out(j)[0]
+def _turns(n: Site) -> Expr | None:
+    """How often the body runs unless its condition ends that; ``None`` where it is not written."""
     vector = n.prov(0) if n.has(0) else None
-    if vector is None or vector.elements[0].value != ran:
-        return n.rigid(ran)
-    trips = n.fresh(ran, ("trips", 0))
-    n.sized(trips, vector.elements[0])
-    return trips
+    if vector is None:
+        return None
+    element = vector.elements[0]
+    if int(element.value) < 1:
+        return n.rigid(0)
+    turns = n.fresh(int(element.value), ("trips", 0))
+    n.sized(turns, element)
+    return turns
+
+
+def _tell(n: Site, condition: str) -> None:
+    """What the condition is in the first turn, where it is not computed from data."""
+    vector = n.prov(1) if n.has(1) else Vector((ALWAYS,), 0, np.dtype(np.bool_))
+    if vector is not None and vector.elements[0].value:
+        n.analysis.vectors[condition] = vector
+
+
+def _goes_on(n: Site, condition: ir.Value) -> bool:
+    """Whether each turn says that there is another one, given that it is one."""
+    name = condition.name or ""
+    root = n.analysis.roots.get(name)
+    if root is not None and root.array is not None:
+        return bool(root.array.item())
+    vector = n.analysis.vectors.get(name)
+    if vector is None or not vector.elements[0].value:
+        return False
+    _holds(n, vector.elements[0])
+    return True
 
 
 @rule("Scan")
@@ -82,6 +139,8 @@ def scan(n: Site) -> None:
         slices.append(tuple(axes))
     if steps is None:
         raise Frozen("nothing is scanned")
+    for i, value in enumerate(n.graph("body").inputs[states:], states):
+        n.analysis.trail.operands[value.name or ""] = (n.node, i)
     out = n.body("body", (*carried, *slices))
     _carry(n, carried, out)
     stacked = n.numbers("scan_output_axes", [0] * (len(out) - states))
