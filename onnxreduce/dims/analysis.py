@@ -258,7 +258,7 @@ class Analysis:
             for value in (*inner.inputs, *inner.outputs):
                 for axis in self.axes_of(value) or ():
                     self.space.freeze(axis)
-        names = {value.name for inner in inside for value in inner.outputs}
+        names = {value.name for inner in (node, *inside) for value in inner.outputs}
         for anchor, expr in self.anchors.items():
             if anchor[1] in names:
                 self.space.freeze(expr)
