@@ -36,7 +36,10 @@ COMMANDS = {
     "[\\'eliminate_consecutive_idempotent_ops\\']), sys.argv[2])\" {{model}} {{output}}'",
     "slim_expand_dynamic": "--oracle rewrites --set 'tool={python} -m onnxslim {{model}} "
     "{{output}}'",
+    "tract_pad_negative": "--oracle crashes --set backend=plugin:{here}/tract_side.py "
+    "--set healthy=ort",
 }
+HERE = Path(__file__).parent
 
 
 def main() -> None:
@@ -50,7 +53,7 @@ def main() -> None:
 
 
 def _run(case: Path, template: str, python: str) -> None:
-    arguments = template.replace("\\'", "'\\''").format(python=python)
+    arguments = template.replace("\\'", "'\\''").format(python=python, here=HERE)
     print(f"onnxreduce {case.name}.onnx {arguments}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         big, least, out = (Path(folder) / name for name in ("big.onnx", "min.onnx", "out"))

@@ -6,8 +6,10 @@
 
 The tool is a command with {model} and {output} in it, or a Python function, as module:function or
 FILE.py:function, that takes a ModelProto and returns one (or changes the one it got). The model
-before and after must agree on a backend. Held from the original: the kind of difference, or the
-cause of the failure of the tool or of the rewritten model.
+before and after must agree on a backend. Held from the original: that the results differ, or the
+cause of the failure of the tool or of the rewritten model. Wrong values and wrong shapes are taken
+for the same bug: values are wrong where a wrong shape meets an operator that reads along an axis.
+`loose=false` holds the kind of difference as well.
 """
 
 import importlib
@@ -39,7 +41,7 @@ def interesting(
     rtol=1e-3,
     scale=0.0,
     noise=True,
-    loose=False,
+    loose=True,
     largest=0.0,
 ):
     """A tool that rewrites models changes what the model computes.

@@ -493,11 +493,34 @@ def test_rewrites_compares_before_and_after(relu: Candidate, tool: Path) -> None
     command = f"{sys.executable} {tool} {{model}} {{output}}"
     verdicts = [ask("rewrites", relu, tool=name) for name in (f"{tool}:rewrite", command)]
     for verdict in verdicts:
-        assert verdict.signature == "values"
+        assert verdict.signature == "other results"
         assert verdict.detail == "max abs 2.1 at y[2] (expected 0, actual 2.1)"
     harmless = ask("rewrites", relu, tool=f"{tool}:rename")
     assert harmless.outcome is Outcome.BORING
     assert harmless.detail.startswith("the model before and after agree within")
+
+
+def test_rewrites_takes_a_wrong_shape_for_wrong_values(tmp_path: Path) -> None:
+    """The same wrong Reshape, before an operator along an axis and without it."""
+    (tmp_path / "tool.py").write_text(
+        "import onnx\n"
+        "def swap(model):\n"
+        "    dims = model.graph.initializer[0]\n"
+        "    dims.CopyFrom(onnx.numpy_helper.from_array("
+        "onnx.numpy_helper.to_array(dims)[::-1].copy(), dims.name))\n"
+    )
+    x = np.arange(6, dtype=np.float32)
+    head = "(float[6] x) => (float[?,?] y) <int64[2] s = {2,3}, int64[1] f = {6}>"
+    short = Candidate(tmp_path / "short.onnx", f"{head} {{ y = Reshape(x, s) }}", x=x)
+    text = f"{head} {{ a = Reshape(x, s) b = Softmax(a) y = Reshape(b, f) }}".replace("?,?", "?")
+    long = Candidate(tmp_path / "long.onnx", text, x=x)
+    tool = f"{tmp_path / 'tool.py'}:swap"
+    found = [ask("rewrites", case, tool=tool) for case in (long, short)]
+    assert "max abs" in found[0].detail
+    assert "shape of y" in found[1].detail
+    assert found[0].signature == found[1].signature
+    strict = [ask("rewrites", case, tool=tool, loose=False) for case in (long, short)]
+    assert strict[0].signature != strict[1].signature
 
 
 def test_rewrites_suspects_what_the_tool_spoilt(tmp_path: Path, tool: Path) -> None:

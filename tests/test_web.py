@@ -22,7 +22,7 @@ import onnx.parser
 import psutil
 import pytest
 
-from onnxreduce.backends import BackendError, open_backend
+from onnxreduce.backends import BackendError, Unreliable, open_backend
 from onnxreduce.backends.web import browser as browsers
 from onnxreduce.backends.web.backend import WebBackend
 
@@ -380,6 +380,10 @@ def test_attach_over_cdp(tmp_path, conv, right):
         assert process.poll() is None, "somebody else's browser was closed"
         backend = open_backend(f"{NEW}:wasm,cdp=http://127.0.0.1:{port}")
         assert error(backend.run(conv, INPUTS)["y"], right) < 1e-5
+    with pytest.raises(Unreliable, match="remote-debugging-port"):  # says nothing about the model
+        backend.run(conv, INPUTS)
+    backend.close()
+    backend = open_backend(f"{NEW}:wasm,cdp=http://127.0.0.1:{port}")
     with pytest.raises(BackendError, match="remote-debugging-port") as caught:
         backend.run(conv, INPUTS)
     assert caught.value.kind == "unsupported"
