@@ -37,16 +37,19 @@ class Resize:
 
     Attributes:
         loose: where groups meet concatenations only sizes stay consistent, see `Space`.
+        since: an earlier, larger case that is resized in the place of the current one: axes do not
+            grow, so this is the only way to trade one for another.
     """
 
     changes: tuple[Change, ...]
     loose: bool = False
+    since: Case | None = None
 
     def apply(self, case: Case) -> Case:
         """Raises:
         Conflict: a class is gone, or no consistent sizes exist.
         """
-        analysis = analyse(case, self.loose)
+        analysis = analyse(case if self.since is None else self.since, self.loose)
         plan, chosen = self.plan(analysis)
         if not plan.changed() and not chosen:
             raise Conflict("no size changes")

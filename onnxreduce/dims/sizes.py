@@ -35,6 +35,23 @@ def smallest(least: int, known: int, steps: Sequence[int] = PARITY) -> Sizes:
             high = size
             break
         low, step = size, step * 2
+    return (yield from _halve(least, low, high, steps, answers))
+
+
+def between(low: int, known: int, steps: Sequence[int] = PARITY) -> Sizes:
+    """The smallest size in ``(low, known]`` that works, by halving from the start: `low` is large,
+    so the answer is as likely anywhere."""
+    return (yield from _halve(low + 1, low, known, steps, {known: True}))
+
+
+def below(low: int, known: int, steps: Sequence[int] = PARITY) -> Sizes:
+    """The same, where `known` has most likely been found to be the answer before."""
+    return (yield from descend(low + 1, known, steps))
+
+
+def _halve(
+    least: int, low: int, high: int, steps: Sequence[int], answers: dict[int, bool]
+) -> Sizes:
     while high - low > 1:
         size = _round_middle(low, high)
         answers[size] = yield size
@@ -64,21 +81,35 @@ def descend(
     steps: Sequence[int] = PARITY,
     answers: dict[int, bool] | None = None,
 ) -> Sizes:
-    """Step down from a size that works; a step doubles while it works."""
+    """Step down from a size that works; a step doubles while it works, then what it jumped over is
+    halved in units of the first step."""
     answers = {} if answers is None else answers
     found = True
     while found:
         found = False
-        for step in _steps(known, steps):
-            while known - step >= least:
-                if known - step not in answers:
-                    answers[known - step] = yield known - step
-                if not answers[known - step]:
-                    break
-                known, step, found = known - step, step * 2, True
-            if found:
+        for unit in _steps(known, steps):
+            lower = yield from _down(least, known, unit, answers)
+            if lower < known:
+                known, found = lower, True
                 break
     return known
+
+
+def _down(least: int, known: int, unit: int, answers: dict[int, bool]) -> Sizes:
+    works, refused = 0, (known - least) // unit + 1
+    step = 1
+    while refused - works > 1:
+        count = min(works + step, (works + refused) // 2) if step else (works + refused) // 2
+        size = known - count * unit
+        if size not in answers:
+            answers[size] = yield size
+        if answers[size]:
+            works, step = count, step * 2
+        elif works == 0:
+            break
+        else:
+            refused, step = count, 0
+    return known - works * unit
 
 
 def _steps(size: int, steps: Sequence[int]) -> list[int]:
