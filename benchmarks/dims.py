@@ -78,7 +78,8 @@ def value(name: str, axis: int) -> Count:
 
 @dataclass(frozen=True)
 class Row:
-    """A planted bug: what it counts and from where on; `odd`: only odd sizes show it."""
+    """A planted bug: what it counts and from where on; `odd`: only odd sizes show it; `batch`: of
+    the original; `uneven`: multiples of this do not show it."""
 
     network: str
     bug: str = "any size"
@@ -86,12 +87,14 @@ class Row:
     least: int = 1
     odd: bool = False
     batch: int = 1
+    uneven: int = 0
 
     def shows(self, case: Case) -> bool:
         if self.count is None:
             return True
         size = self.count(case)
-        return size >= self.least and (not self.odd or size % 2 == 1)
+        even = (self.odd and size % 2 == 0) or (self.uneven and size % self.uneven == 0)
+        return size >= self.least and not even
 
 
 QUERIES = "v10"
@@ -106,6 +109,7 @@ ROWS = (
     Row("bvlc_alexnet", "flattened", weight("Gemm", 1), 1025),
     *(Row(name, "odd width", fed(3), 7, odd=True) for name in ("squeezenet",)),
     *(Row(name, "batch", fed(0), 2, batch=2) for name in ("squeezenet",)),
+    Row("squeezenet", "batch % 4", fed(0), 5, batch=6, uneven=4),
     *(Row(name, "groups", attribute("Conv", "group"), 3) for name in ("shufflenet", "shuffler")),
     Row("inception_v1", "kernel", weight("Conv", 3), 5),
     Row("speech", "steps", value("v4", 0), 17),

@@ -123,6 +123,15 @@ def assert_valid(
     return done
 
 
+def random_trials(case: Case, analysis: Analysis, accepted: int) -> None:
+    """So many accepted plans, however many are turned down on the way."""
+    done, seed = 0, 100
+    while done < accepted:
+        found = assert_valid(case, analysis, min(100, accepted - done), seed)
+        assert found or seed < 110, "no plan is accepted"
+        done, seed = done + found, seed + 1
+
+
 @pytest.fixture(scope="module", params=sorted(NETWORKS))
 def network(request: pytest.FixtureRequest) -> Case:
     return recorded(NETWORKS[request.param]())
@@ -135,6 +144,7 @@ def test_random_sizes_are_valid(network: Case) -> None:
 
 
 def test_random_sizes_are_valid_where_only_sizes_agree(network: Case) -> None:
+    """The reading that the pass takes first."""
     analysis = analyse(network, loose=True)
     assert not analysis.unruly
     if analysis.space.distributed:
@@ -439,35 +449,3 @@ def test_edits_are_plain_and_say_what_they_do() -> None:
     assert edit.describe() == "resize x[1] to 3, w[0] to 1"
     with pytest.raises(Conflict):
         edit.apply(recorded(NETWORKS["unet"]()))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "elements"),
-    [
-        ("squeezenet", 61),
-        ("shufflenet", 1192),
-        ("inception_v1", 220),
-        ("inception_v2", 603),
-        ("resnet50", 271),
-        ("densenet121", 4594),
-    ],
-)
-def test_light_networks(name: str, elements: int) -> None:
-    """Real networks: everything at its least, and random sizes."""
-    case = recorded(light(name))
-    analysis = analyse(case)
-    assert not analysis.unruly
-    plan = analysis.plan({}, {s: entry.least for s, entry in analysis.classes.items()})
-    assert analysis.elements(plan) <= elements
-    outputs(emit(analysis, plan))
-    assert assert_valid(case, analysis, 25, seed=2) > 12
-    if analysis.space.distributed:
-        assert assert_valid(case, analyse(case, loose=True), 25, seed=6) > 12
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(NETWORKS))
-def test_many_random_sizes_are_valid(name: str) -> None:
-    case = recorded(NETWORKS[name]())
-    assert assert_valid(case, analyse(case), 1000, seed=11) > 300
