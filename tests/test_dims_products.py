@@ -111,8 +111,8 @@ def test_odd_height() -> None:
 
 
 def test_values_survive_where_groups_meet_a_concatenation() -> None:
-    """Loose sizes pair other channels than strict ones do: what a bug in certain values refuses
-    of them is shrunk strictly."""
+    """Two readings of the axes compete there; a bug in certain values of the input shrinks under
+    them as well."""
     net = Net()
     x = net.image(1, 8, 6, 6)
     joined = net.op("Concat", net.conv(x, 8, 12), net.conv(x, 8, 12), axis=1)
