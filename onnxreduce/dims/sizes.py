@@ -114,4 +114,4 @@ def _down(least: int, known: int, unit: int, answers: dict[int, bool]) -> Sizes:
 
 def _steps(size: int, steps: Sequence[int]) -> list[int]:
     """The given steps, then small divisors of the size, for multiples."""
-    return [*steps, *(step for step in (3, 5, 6, 7) if size % step == 0 and step < size)]
+    return [*steps, *(step for step in (3, 4, 5, 6, 7, 8) if size % step == 0 and step < size)]
