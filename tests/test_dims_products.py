@@ -95,7 +95,7 @@ def test_any_condition_on_a_size(kind: str, size: int, part: float, factor: int)
         size += 1
     run = shrink(vector(size), lambda case: shows(input_shape(case)[0]))
     assert input_shape(run.case)[0] == next(n for n in range(1, size + 1) if shows(n))
-    assert run.calls <= 3 * size.bit_length() + 24
+    assert run.calls <= 4 * size.bit_length() + 32
 
 
 def test_batch_that_is_no_multiple_of_four() -> None:
