@@ -94,6 +94,10 @@ class _Piece(NamedTuple):
         cls, scratch: onnx.GraphProto, *, large: bool = False, kept: tuple[Any, ...] = ()
     ) -> _Piece:
         """Each field serialised by itself."""
+        there = [name for name in _FIELDS if getattr(scratch, name)]
+        if len(there) == 1:  # as most often: nothing has to be taken apart
+            whole = _bytes(scratch)
+            return cls(tuple(whole if name in there else b"" for name in _FIELDS), large, kept)
         return cls(tuple(_only(scratch, name) for name in _FIELDS), large, kept)
 
 

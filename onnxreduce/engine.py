@@ -7,7 +7,9 @@ reduction end: a candidate that is not strictly smaller than the current case is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from onnxreduce.case import Case
@@ -90,6 +92,10 @@ class Engine:
 
     def run(self, stages: Sequence[Stage]) -> None:
         """To the fixpoint: the result is 1-minimal under every stage's edits."""
+        with _settled():
+            self._run(stages)
+
+    def _run(self, stages: Sequence[Stage]) -> None:
         path = self._path(Walk(self.case, stages), self._observer.recorded)
         stage = ""
         while True:
@@ -106,3 +112,14 @@ class Engine:
                 self.case = question.case
                 self._observer.accepted(question, verdict)
             path.answer(bool(verdict))
+
+
+@contextmanager
+def _settled() -> Iterator[None]:
+    """What is there by now stays, so the garbage collector need not go through it again and again:
+    candidates are cycles, and come and go by the thousand."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

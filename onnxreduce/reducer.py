@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -84,7 +83,6 @@ def reduce(
         workspace = stack.enter_context(claim(settled.output, settled.resume, settled.force))
         candidates = Candidates(Store(workspace.candidates, is_external(start.case.model)))
         stack.enter_context(_terminable())
-        stack.enter_context(_settled())
         left = deadline.left()
         seconds = SECONDS if left is None else min(SECONDS, max(left, LEAST_SECONDS))
         trusted = Trusted(candidates, workspace.recordings, seconds)
@@ -276,17 +274,6 @@ class Reduction:
         engine.case = scrub.case
         notes.add("journal.jsonl and report.html tell of the original model: keep them to yourself")
         return stopped_by, scrub.scrubbed
-
-
-@contextmanager
-def _settled() -> Iterator[None]:
-    """What is there by now stays, so the garbage collector need not go through it again and again:
-    candidates are cycles, and come and go by the thousand."""
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 @contextmanager
