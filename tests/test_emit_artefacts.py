@@ -145,8 +145,13 @@ def jsonc(path: Path) -> Any:
     return json.loads("\n".join(line for line in lines if not line.startswith("//")))
 
 
+def whole(value: object) -> bool:
+    """An ``integer`` of JSON Schema."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def check_op_test(tests: Any) -> None:
-    """The format of an operator test of ONNX Runtime Web, field by field."""
+    """Every rule of ``js/web/test/op-test-schema.json`` of ONNX Runtime, and that sizes agree."""
     kinds = {"int": int, "float": (int, float), "string": str}
     assert isinstance(tests, list)
     for test in tests:
@@ -154,17 +159,27 @@ def check_op_test(tests: Any) -> None:
         assert (
             {"name", "operator", "cases"} <= test.keys() <= {"name", "operator", "cases"} | optional
         )
-        assert re.match(r"[A-Z][a-zA-Z]*", test["operator"])
+        assert isinstance(test["name"], str)
+        assert re.search(r"[A-Z][a-zA-Z]*", test["operator"])
         assert test["opset"].keys() == {"domain", "version"}
+        assert isinstance(test["opset"]["domain"], str)
+        assert whole(test["opset"]["version"])
+        assert isinstance(test.get("platformCondition", ""), str)
         for attribute in test["attributes"]:
             assert attribute.keys() == {"name", "type", "data"}
+            assert isinstance(attribute["name"], str)
             kind = attribute["type"]
+            assert kind.removesuffix("s") in kinds
+            assert isinstance(attribute["data"], list) == kind.endswith("s")
             values = attribute["data"] if kind.endswith("s") else [attribute["data"]]
             assert all(isinstance(value, kinds[kind.removesuffix("s")]) for value in values)
+            assert not any(isinstance(value, bool) for value in values)
         for shape in test["inputShapeDefinitions"]:
-            assert shape is None or all(isinstance(dim, (int, str)) for dim in shape)
+            assert shape is None or isinstance(shape, list)
+            assert all(whole(dim) or isinstance(dim, str) for dim in shape or ())
         for case in test["cases"]:
             assert case.keys() == {"name", "inputs", "outputs"}
+            assert isinstance(case["name"], str)
             assert len(case["inputs"]) == len(test["inputShapeDefinitions"])
             for tensor in case["inputs"] + case["outputs"]:
                 assert tensor["type"] in TYPES
@@ -172,6 +187,7 @@ def check_op_test(tests: Any) -> None:
                     assert tensor.keys() == {"type", "data"}
                     continue
                 assert tensor.keys() == {"type", "data", "dims"}
+                assert all(whole(dim) and dim >= 0 for dim in tensor["dims"])
                 assert len(tensor["data"]) == np.prod(tensor["dims"], dtype=int)
                 assert all(isinstance(v, (int, float, str, bool)) for v in tensor["data"])
 
