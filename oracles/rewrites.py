@@ -17,6 +17,7 @@ import importlib.util
 import shlex
 import subprocess
 import tempfile
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -191,9 +192,25 @@ def hold(case, *, backend="ort:opt=disable_all", largest=0.0, **others):
     return {"largest": largest or differential.magnitude(case, warm_backend(backend))}
 
 
-def identity(*, backend="ort:opt=disable_all", **others):
-    """The version that a verdict depends on, beside that of the tool."""
-    return warm_backend(backend).version()
+def identity(*, tool="", backend="ort:opt=disable_all", **others):
+    """The versions that a verdict depends on."""
+    return "; ".join(filter(None, (package_of(tool), warm_backend(backend).version())))
+
+
+def package_of(tool):
+    """The installed package that a tool is of, with its version; empty for any other tool."""
+    words = shlex.split(tool)
+    if not words or "{model}" not in tool:
+        module = tool.rpartition(":")[0]
+    elif "-m" in words[:-1]:
+        module = words[words.index("-m") + 1]
+    else:
+        name = Path(words[0]).name
+        for script in metadata.entry_points(group="console_scripts", name=name):
+            return f"{script.dist.name} {script.dist.version}"
+        return ""
+    owners = metadata.packages_distributions().get(module.partition(".")[0], [])
+    return f"{owners[0]} {metadata.version(owners[0])}" if owners else ""
 
 
 def teardown():

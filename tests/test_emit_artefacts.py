@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -430,3 +431,17 @@ def test_the_last_words_stay_short() -> None:
         f"<float[300] w = {{{','.join(['1.5'] * 300)}}}> {{ y = Relu(w) }}"
     )
     assert max(map(len, closing_words(result_of(case)).splitlines())) < 300
+
+
+def test_the_issue_names_the_tool_that_rewrites(tmp_path: Path) -> None:
+    tool = tmp_path / "mine.py"
+    tool.write_text("def rewrite(model): ...\n")
+    used = OracleUsed(
+        "rewrites",
+        ready_made=True,
+        parameters={"tool": f"python {tool} {{model}} {{output}}"},
+        identity="some-tool 1.2",
+    )
+    text = issue.issue(replace(result_of(strided()), oracle=used), [])
+    assert "The tool is `python oracle/mine.py {model} {output}` (some-tool 1.2)." in text
+    assert str(tmp_path) not in text

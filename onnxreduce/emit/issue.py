@@ -21,6 +21,7 @@ from onnxreduce.case import InputValue
 from onnxreduce.changes import type_text
 from onnxreduce.compare import Tolerance, compare
 from onnxreduce.emit import near_miss, repro
+from onnxreduce.emit._scripts import files_in
 from onnxreduce.emit.escape import clipped, code, fenced, line, markdown, markup
 from onnxreduce.emit.mermaid import attribute_text, mermaid
 from onnxreduce.emit.privacy import privacy
@@ -146,7 +147,7 @@ def _description(result: Result) -> str:
         f"{_count(after['nodes'], 'node')}, {_count(after['elements'], 'number')} in weights and "
         f"inputs{_state(result)}."
     ]
-    parts += [*_difference(result), *_sides_table(result.sides)]
+    parts += [*_tool(result), *_difference(result), *_sides_table(result.sides)]
     miss = near_miss.words(result)
     if miss and result.near_miss is not None:
         said = result.near_miss.verdict.detail
@@ -162,6 +163,21 @@ def _description(result: Result) -> str:
         parts.append(f"In ONNX's text form:\n\n{fenced(text)}")
     parts += [*_inputs_table(result), privacy_paragraph(result)]
     return "\n\n".join(parts)
+
+
+def _tool(result: Result) -> Iterator[str]:
+    """What rewrites the model, where that is what goes wrong."""
+    tool = result.oracle.parameters.get("tool")
+    if result.oracle.name == "rewrites" and isinstance(tool, str):
+        # Scripts in it are copied into the folder of the oracle.
+        for file in files_in(tool):
+            tool = re.sub(
+                rf"[^\s:,={{}}]*(?<![^/\s:,={{}}]){re.escape(file.name)}",
+                f"{repro.ORACLE}/{file.name}",
+                tool,
+            )
+        known = result.oracle.identity
+        yield f"The tool is {code(tool, 200)}{f' ({markdown(known, 200)})' if known else ''}."
 
 
 def privacy_paragraph(result: Result) -> str:
