@@ -8,6 +8,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -18,9 +19,13 @@ from onnxreduce.backends.web import dist
 from onnxreduce.case import Case
 from onnxreduce.result import Result
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Route
+
 pytestmark = [pytest.mark.web]
 
 VERSION = "1.23.2"
+CDN = f"https://cdn.jsdelivr.net/npm/onnxruntime-web@{VERSION}/dist/"
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +67,20 @@ def address(folder: Path) -> Iterator[str]:
     server.shutdown()
 
 
-def table_of(address: str) -> tuple[str, dict[str, str]]:
-    """Whether the bug shows, and the row of the only output by backend."""
+def answer(route: Route, folder: Path) -> None:
+    """As the CDN answers: the file of the package, for any origin."""
+    file = folder / route.request.url.removeprefix(CDN)
+    kind = "application/wasm" if file.suffix == ".wasm" else "text/javascript"
+    headers = {"access-control-allow-origin": "*"}
+    route.fulfill(body=file.read_bytes(), content_type=kind, headers=headers)
+
+
+def table_of(address: str, cdn: Path | None = None) -> tuple[str, dict[str, str]]:
+    """Whether the bug shows, and the row of the only output by backend.
+
+    With `cdn`, the page is opened as a user opens it, and its requests to the public CDN are
+    answered from that folder.
+    """
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -72,7 +89,9 @@ def table_of(address: str) -> tuple[str, dict[str, str]]:
             args=["--enable-unsafe-webgpu"],
         )
         page = browser.new_page()
-        page.goto(f"{address}/repro.html?ort=ort/")
+        if cdn is not None:
+            page.route(f"{CDN}*", lambda route: answer(route, cdn))
+        page.goto(f"{address}/repro.html{'?ort=ort/' if cdn is None else ''}")
         page.wait_for_selector("body[data-shows]", timeout=240_000)
         rows = page.eval_on_selector_all(
             "tr", "rows => rows.map(row => [...row.cells].map(cell => cell.innerText))"
@@ -127,6 +146,14 @@ def test_a_right_result_does_not_show_it(folder: Path, address: str) -> None:
     assert '"1152921504606846976"' in source
     assert shows == "no"
     assert "Range: [0, 1]" in row["wasm"]
+
+
+def test_the_page_as_it_is_loads_the_pinned_version(folder: Path, address: str, ort: Path) -> None:
+    written(web_result(strided(), "webgpu"), folder)
+    (folder / "ort").rename(folder / "elsewhere")
+    _, row = table_of(address, ort)
+    assert "(reference)" in row["wasm"]
+    assert "Range" in row["wasm"]
 
 
 def test_names_do_not_become_markup(folder: Path, address: str) -> None:
