@@ -310,12 +310,27 @@ class Analysis:
 
     def elements(self, plan: Plan) -> int:
         """Elements of all stored tensors under a plan."""
-        count = 0
+        count, stored, touched = self._stored
+        changed = plan.changed()
+        for at in {at for symbol in changed for at in touched.get(symbol, ())}:
+            axes, before = stored[at]
+            count += multiply([plan.size(axis) for axis in axes]) - before
+        return count
+
+    @cached_property
+    def _stored(self) -> tuple[int, list[tuple[AxisTuple, int]], dict[Sym, list[int]]]:
+        """Elements of all stored tensors as they are; the axes and elements of each; which of them
+        a symbol is part of."""
+        stored: list[tuple[AxisTuple, int]] = []
+        touched: dict[Sym, list[int]] = {}
         for name in self.roots:
             axes = self.axes[name]
-            if axes is not None:
-                count += multiply([plan.size(axis) for axis in axes])
-        return count
+            if axes is None:
+                continue
+            for leaf in {leaf for axis in axes for leaf in leaves(axis)}:
+                touched.setdefault(leaf, []).append(len(stored))
+            stored.append((axes, multiply([axis.size for axis in axes])))
+        return sum(count for _, count in stored), stored, touched
 
     def find(self, anchor: Anchor) -> Sym:
         """The class that an anchor names.

@@ -13,9 +13,11 @@ from itertools import islice
 from math import prod as multiply
 
 from onnxreduce.case import Case
-from onnxreduce.dims import AxisClass, Change, Resize, analyse
+from onnxreduce.dims import AxisClass, Change, analyse
 from onnxreduce.dims.factors import Factors
 from onnxreduce.dims.sizes import Sizes
+from onnxreduce.dims.solve import Plan
+from onnxreduce.edits import Conflict
 from onnxreduce.passes._resizing import Search, Step
 
 Strategy = Callable[[int, int], Sizes]
@@ -24,8 +26,8 @@ Strategy = Callable[[int, int], Sizes]
 NEAR = 16
 """How many smaller products are kept within reach."""
 
-_Way = tuple[tuple[int, int], int, Resize]
-"""What it leaves; its place, so that no two are equal; the edit."""
+_Way = tuple[int, int, tuple[int, ...]]
+"""Stored elements that it leaves; its place, so that no two are equal; the sizes of the classes."""
 
 GROUPS = 8
 """How many products of classes are looked at."""
@@ -52,11 +54,12 @@ class _Product:
         self.group = group
         self.factors = Factors([entry.size for entry in group])
         chosen = {entry.symbol for entry in group}
-        self.rest = [
-            Change(entry.anchor, self._now(entry), soft=True)
-            for entry in self.analysis.classes.values()
-            if entry.symbol not in chosen
-        ]
+        self.rest = {
+            symbol: self._now(entry)
+            for symbol, entry in self.analysis.classes.items()
+            if symbol not in chosen
+        }
+        self._ways: dict[int, list[_Way]] = {}
 
     def run(self, strategy: Strategy) -> Step:
         now = [size for entry in self.group if (size := self._now(entry)) > 1]
@@ -78,7 +81,7 @@ class _Product:
                         asked[target] = True
                         postponed.append(target)
                     else:
-                        asked[target] = yield from self.search.ask(way[-1])
+                        asked[target] = yield from self._ask(way)
                         some = some or asked[target]
                 size = sizes.send(asked[target])
         except StopIteration:
@@ -91,9 +94,19 @@ class _Product:
         """The smallest product by the lightest way; first those that were taken for granted."""
         for target in targets:
             way = self._made(target, min)
-            if way is not None and (yield from self.search.ask(way[-1])):
+            if way is not None and (yield from self._ask(way)):
                 return True
         return False
+
+    def _ask(self, way: _Way) -> Step:
+        exact = zip(self.group, way[-1], strict=True)
+        changes = [Change(entry.anchor, size) for entry, size in exact]
+        for symbol, size in self.rest.items():
+            changes.append(Change(self.analysis.classes[symbol].anchor, size, soft=True))
+        works = yield from self.search.ask(self.search.resize(changes, since=self.origin))
+        if works:
+            self._ways.clear()  # the bar is higher now
+        return works
 
     def _bars(self, way: _Way, open_products: range) -> bool:
         """Whether a smaller product could no longer be made, since a candidate must be lighter
@@ -103,7 +116,7 @@ class _Product:
             if product is None or product not in open_products:
                 return False
             lightest = self._made(product, min)
-            if lightest is not None and lightest[0][0] >= way[0][0]:
+            if lightest is not None and lightest[0] >= way[0]:
                 return True
             open_products = range(product + 1, open_products.stop)
         return False
@@ -125,18 +138,22 @@ class _Product:
 
         On the way to the smallest product it is the heaviest, which leaves most ways open.
         """
-        ways = [
-            (heavy, at, edit)
-            for at, edit in enumerate(islice(self._edits(product), LOOK_AHEAD))
-            if (heavy := self.search.weighed(edit)) is not None
-        ]
+        if product not in self._ways:
+            self._ways[product] = list(self._lighter(product))
+        ways = self._ways[product]
         return choose(ways) if ways else None
 
-    def _edits(self, product: int) -> Iterator[Resize]:
-        for split in self.factors.splits(product):
-            pairs = zip(self.group, split, strict=True)
-            exact = [Change(entry.anchor, size) for entry, size in pairs]
-            yield self.search.resize([*exact, *self.rest], since=self.origin)
+    def _lighter(self, product: int) -> Iterator[_Way]:
+        symbols = [entry.symbol for entry in self.group]
+        now = self.search.analysis.elements(Plan({}))
+        for at, split in enumerate(islice(self.factors.splits(product), LOOK_AHEAD)):
+            try:
+                plan = self.analysis.plan(dict(zip(symbols, split, strict=True)), self.rest)
+            except Conflict:
+                continue
+            elements = self.analysis.elements(plan)
+            if elements < now and plan.changed():
+                yield elements, at, tuple(split)
 
     def _now(self, entry: AxisClass) -> int:
         """The size, in the current case, of a class of the first."""

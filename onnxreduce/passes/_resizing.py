@@ -66,22 +66,16 @@ class Search:
         self.refused.clear()
         return True
 
-    def weighed(self, edit: Resize) -> Weight | None:
-        """What an edit leaves; ``None`` where there is no plan, or nothing would get smaller."""
-        found = self._planned(edit)
-        return None if found is None else weight(found[0], found[1])
-
     def _planned(self, edit: Resize) -> tuple[Analysis, Plan, dict[Sym, Indices]] | None:
         analysis = self.analysis if edit.since is None else analyse(edit.since, self.loose)
         try:
             plan, chosen = edit.plan(analysis)
         except Conflict:
             return None
-        now = weight(self.analysis, Plan({}))
         if edit.since is None:
-            lighter = weight(analysis, plan) < now
+            lighter = weight(analysis, plan) < weight(analysis, Plan({}))
         else:  # classes of two analyses do not compare
-            lighter = analysis.elements(plan) < now[0]
+            lighter = analysis.elements(plan) < self.analysis.elements(Plan({}))
         return (analysis, plan, chosen) if lighter and plan.changed() else None
 
     def _outcome(self, edit: Resize) -> Outcome | None:
