@@ -34,21 +34,27 @@ def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
 
 def scopes(model: ir.Model) -> list[ir.Graph]:
     """The main graph and, after the graph around it, each body whose names are its own."""
-    found: list[ir.Graph] = []
-    taken: set[str] = set()
+    found = [model.graph]
+    if next(_bodies(model.graph), None) is None:  # then no name is looked at
+        return found
+    taken = set(_names(model.graph))
 
     def enter(graph: ir.Graph) -> None:
-        names = set(_names(graph))
-        if found and not taken.isdisjoint(names):
-            return
-        taken.update(names)
-        found.append(graph)
-        for node in graph:
-            for body in subgraphs(node):
+        for body in _bodies(graph):
+            names = set(_names(body))
+            if taken.isdisjoint(names):
+                taken.update(names)
+                found.append(body)
                 enter(body)
 
     enter(model.graph)
     return found
+
+
+def _bodies(graph: ir.Graph) -> Iterator[ir.Graph]:
+    for node in graph:
+        if node.attributes:
+            yield from subgraphs(node)
 
 
 def _names(graph: ir.Graph) -> Iterator[str]:

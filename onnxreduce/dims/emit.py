@@ -46,6 +46,7 @@ class _Emitter:
             symbol: np.arange(size, dtype=np.int64) for symbol, size in plan.changed().items()
         }
         self.kept.update(chosen)
+        self._maps: dict[Expr, Indices | None] = {}
         self.model = analysis.case.copy_model()
         self.inputs: dict[str, InputValue] = dict(analysis.case.inputs)
         self.scopes = scopes(self.model)
@@ -68,7 +69,7 @@ class _Emitter:
         axes = self.analysis.axes[root.name]
         if axes is None:
             return None
-        indices = [keep(axis, self.kept) for axis in axes]
+        indices = [self._index_map(axis) for axis in axes]
         if all(index is None for index in indices) or root.array is None:
             return None
         array = root.array
@@ -126,7 +127,10 @@ class _Emitter:
         return versions
 
     def _index_map(self, axis: Expr) -> Indices | None:
-        return keep(axis, self.kept)
+        """What is kept of an axis, ``None`` for all: worked out once an expression."""
+        if axis not in self._maps:
+            self._maps[axis] = keep(axis, self.kept)
+        return self._maps[axis]
 
     def _remap(self, flat: Array, mend: IndexMend) -> None:
         """Kept indices follow; the others go to the next one that is kept."""
