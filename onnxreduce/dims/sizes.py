@@ -46,7 +46,7 @@ def between(low: int, known: int, steps: Sequence[int] = PARITY) -> Sizes:
 
 def below(low: int, known: int, steps: Sequence[int] = PARITY) -> Sizes:
     """The same, where `known` has most likely been found to be the answer before."""
-    return (yield from descend(low + 1, known, steps))
+    return (yield from _settle(low + 1, known, steps, {known: True}))
 
 
 def _halve(
@@ -59,7 +59,7 @@ def _halve(
             high = size
         else:
             low = size
-    return (yield from descend(least, high, steps, answers))
+    return (yield from _settle(least, high, steps, answers))
 
 
 def _round_middle(low: int, high: int) -> int:
@@ -75,15 +75,18 @@ def _round_middle(low: int, high: int) -> int:
     return min(fits or [-(-first // span) * span], key=lambda size: abs(size - middle))
 
 
-def descend(
-    least: int,
-    known: int,
-    steps: Sequence[int] = PARITY,
-    answers: dict[int, bool] | None = None,
-) -> Sizes:
+def descend(least: int, known: int, steps: Sequence[int] = PARITY) -> Sizes:
+    """The same, where `known` has most likely been found to be the answer before: one step of each
+    kind down proves it, and only where one works is the rest looked through."""
+    for step in _steps(known, steps):
+        if known - step >= least and (yield known - step):
+            return (yield from smallest(least, known - step, steps))
+    return known
+
+
+def _settle(least: int, known: int, steps: Sequence[int], answers: dict[int, bool]) -> Sizes:
     """Step down from a size that works; a step doubles while it works, then what it jumped over is
     halved in units of the first step."""
-    answers = {} if answers is None else answers
     found = True
     while found:
         found = False
