@@ -310,27 +310,29 @@ class Analysis:
 
     def elements(self, plan: Plan) -> int:
         """Elements of all stored tensors under a plan."""
-        count, stored, touched = self._stored
-        changed = plan.changed()
-        for at in {at for symbol in changed for at in touched.get(symbol, ())}:
-            axes, before = stored[at]
-            count += multiply([plan.size(axis) for axis in axes]) - before
+        count, before, _ = self._stored
+        for name in self.touched(plan.changed()):
+            axes = self.axes[name] or ()
+            count += multiply([plan.size(axis) for axis in axes]) - before[name]
         return count
 
+    def touched(self, symbols: Iterable[Sym]) -> set[str]:
+        """The stored tensors whose axes are made of these."""
+        _, _, having = self._stored
+        return {name for symbol in symbols for name in having.get(symbol, ())}
+
     @cached_property
-    def _stored(self) -> tuple[int, list[tuple[AxisTuple, int]], dict[Sym, list[int]]]:
-        """Elements of all stored tensors as they are; the axes and elements of each; which of them
-        a symbol is part of."""
-        stored: list[tuple[AxisTuple, int]] = []
-        touched: dict[Sym, list[int]] = {}
+    def _stored(self) -> tuple[int, dict[str, int], dict[Sym, list[str]]]:
+        """Elements of all stored tensors, of each, and which of them a symbol is part of."""
+        counts: dict[str, int] = {}
+        having: dict[Sym, list[str]] = {}
         for name in self.roots:
             axes = self.axes[name]
-            if axes is None:
-                continue
-            for leaf in {leaf for axis in axes for leaf in leaves(axis)}:
-                touched.setdefault(leaf, []).append(len(stored))
-            stored.append((axes, multiply([axis.size for axis in axes])))
-        return sum(count for _, count in stored), stored, touched
+            if axes is not None:
+                counts[name] = multiply([axis.size for axis in axes])
+                for leaf in {leaf for axis in axes for leaf in leaves(axis)}:
+                    having.setdefault(leaf, []).append(name)
+        return sum(counts.values()), counts, having
 
     def find(self, anchor: Anchor) -> Sym:
         """The class that an anchor names.

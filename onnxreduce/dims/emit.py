@@ -56,7 +56,11 @@ class _Emitter:
             self.values.update(scope.initializers)
 
     def run(self) -> Case:
-        contents = {name: self._sliced(root) for name, root in self.analysis.roots.items()}
+        touched = self.analysis.touched(self.kept)
+        contents = {
+            name: self._sliced(root) if name in touched else None
+            for name, root in self.analysis.roots.items()
+        }
         self._mend_stored(contents)
         self._mend_attributes()
         self._declare()

@@ -90,7 +90,7 @@ def _stored(name: str, kind: str, tensor: ir.TensorProtocol, names: tuple[str | 
 def _names(value: ir.Value) -> tuple[str | None, ...]:
     if value.shape is None:
         return ()
-    return tuple(dim.value if isinstance(dim, ir.SymbolicDim) else None for dim in value.shape)
+    return tuple(None if isinstance(dim, int) else dim.value for dim in value.shape)
 
 
 def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
