@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 from networks import NETWORKS
 from test_dims import light, random_trials, recorded
-from test_pass_dims import attribute, shrink, weights
+from test_pass_dims import attribute, input_shape, shrink, weights
 
 from onnxreduce.case import Case
 from onnxreduce.dims import analyse
@@ -50,24 +50,34 @@ def groups(case: Case) -> int:
     return max(map(int, attribute(case, "Conv", "group")))  # type: ignore[arg-type]
 
 
-PLANTED: list[tuple[str, Callable[[Case], int], int, int]] = [
-    ("resnet50", channels, 65, 655),
-    ("inception_v1", channels, 65, 604),
-    ("shufflenet", channels, 65, 2021),
-    ("squeezenet", channels, 65, 253),
-    ("shufflenet", groups, 3, 591),
-    ("inception_v1", kernel, 5, 224),
+def longest(case: Case) -> int:
+    shapes = [input_shape(case, name) for name in case.inputs]
+    return max(map(max, [*shapes, *weights(case, "Conv")]))
+
+
+PLANTED: list[tuple[str, Callable[[Case], int], int, int, int]] = [
+    ("resnet50", channels, 65, 655, 31),
+    ("densenet121", channels, 65, 5106, 31),
+    ("inception_v1", channels, 65, 604, 30),
+    ("shufflenet", channels, 65, 2021, 28),
+    ("squeezenet", channels, 65, 253, 31),
+    ("squeezenet", channels, 37, 169, 28),
+    ("shufflenet", groups, 3, 581, 14),
+    ("inception_v1", kernel, 5, 224, 16),
+    ("squeezenet", longest, 9, 69, 18),
 ]
-"""What the bug counts, from where on, and the elements of inputs and weights that are left."""
+"""What the bug counts, from where on, the elements of inputs and weights that are left, and the
+calls that it may take."""
 
 
-@pytest.mark.parametrize(("name", "count", "least", "elements"), PLANTED)
+@pytest.mark.parametrize(("name", "count", "least", "elements", "calls"), PLANTED)
 def test_planted_thresholds(
-    name: str, count: Callable[[Case], int], least: int, elements: int
+    name: str, count: Callable[[Case], int], least: int, elements: int, calls: int
 ) -> None:
     run = shrink(light(name), lambda case: count(case) >= least)
     assert count(run.case) == least
     assert run.case.size.elements <= elements
+    assert run.calls <= calls
     assert run.invalid == 0
 
 

@@ -11,10 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import Net
+from test_dims import recorded
 from test_pass_dims import input_shape, shrink
 
 from onnxreduce.case import Case
+from onnxreduce.dims import analyse
+from onnxreduce.dims.classes import prices
 from onnxreduce.dims.factors import Factors
+from onnxreduce.dims.solve import Plan
 
 
 def vector(*shape: int) -> Case:
@@ -125,3 +129,16 @@ def test_values_survive_where_groups_meet_a_concatenation() -> None:
     run = shrink(case, shows)
     assert shows(run.case)
     assert run.case.size.elements < 40
+
+
+def test_what_one_more_index_costs() -> None:
+    net = Net()
+    a, b = net.op("MatMul", net.image(5, 6), net.weight(6, 4)), net.weight(5, 3)
+    case = recorded(net.case(net.op("Add", net.op("Concat", a, b, axis=1), net.weight(7))))
+    analysis = analyse(case)
+    costs = prices(analysis, Plan({}))
+    found = {symbol.size: costs[symbol] for symbol in analysis.classes}
+    assert found == {5: 6 + 3, 6: 5 + 4, 4: 6 + 1, 3: 5 + 1}
+    rows, *_ = (symbol for symbol in analysis.classes if symbol.size == 5)
+    small = prices(analysis, analysis.plan({rows: 2}))
+    assert [small[s] for s in analysis.classes if s.size == 6] == [2 + 4]

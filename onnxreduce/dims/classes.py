@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod as multiply
 from typing import TYPE_CHECKING, Any
 
-from onnxreduce.dims.expr import Axes, Expr, Sum, Sym, leaves
-from onnxreduce.dims.solve import System, order
+from onnxreduce.dims.expr import Axes, Expr, Prod, Sum, Sym, leaves
+from onnxreduce.dims.solve import Plan, System, order
 
 if TYPE_CHECKING:
     from onnxreduce.dims.analysis import Analysis
@@ -92,6 +93,27 @@ def find_products(analysis: Analysis) -> list[tuple[AxisClass, ...]]:
         if len(free) > 1 and not any(isinstance(axis, Sum) for axis in axes):
             found.setdefault(frozenset(symbols), tuple(free))
     return sorted(found.values(), key=lambda group: -multiply([c.size for c in group]))
+
+
+def prices(analysis: Analysis, plan: Plan) -> Counter[Sym]:
+    """How many more elements are stored, under a plan, for one more index of each symbol."""
+    found: Counter[Sym] = Counter()
+    for name in analysis.roots:
+        axes = analysis.axes[name] or ()
+        _add_prices(Prod(axes), 1, plan, found)
+    return found
+
+
+def _add_prices(expr: Expr, price: int, plan: Plan, found: Counter[Sym]) -> None:
+    if isinstance(expr, Sym):
+        found[expr] += price
+    elif isinstance(expr, Sum):
+        for part in expr.parts:
+            _add_prices(part, price, plan, found)
+    else:
+        sizes = [plan.size(part) for part in expr.parts]
+        for at, part in enumerate(expr.parts):
+            _add_prices(part, price * multiply(sizes[:at] + sizes[at + 1 :]), plan, found)
 
 
 def find_vanishing(system: System, values: Iterable[Axes | None]) -> None:

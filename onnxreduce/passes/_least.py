@@ -5,26 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from onnxreduce.dims import AxisClass, Change, Resize
-from onnxreduce.dims.classes import Anchor
+from onnxreduce.dims.classes import Anchor, prices
+from onnxreduce.dims.solve import Plan
 from onnxreduce.edits import Conflict
 from onnxreduce.passes._resizing import Search, Step
 
 
 def everything(search: Search, which: Callable[[AxisClass], bool]) -> Step:
     """All classes to their least; where that fails, halves of them, the dearest first."""
-    anchors = [entry.anchor for entry in sorted(search.classes(), key=_cheap) if which(entry)]
+    anchors = [entry.anchor for entry in search.classes() if which(entry)]
     if not anchors:
         return False
     if (yield from _to_least(search, anchors)):
         return True
-    return (yield from _halves(search, anchors))
+    return (yield from _halves(search, _cheapest_first(search, anchors)))
 
 
-def _cheap(entry: AxisClass) -> tuple[int, int]:
-    """What one more index costs when all else is at its least: one element for each stored axis.
+def _cheapest_first(search: Search, anchors: Sequence[Anchor]) -> list[Anchor]:
+    """By the elements that one more index costs when all else is at its least.
     Of equal ones the larger is worth more: as a factor it comes to more numbers."""
-    stored = sum(anchor[0] == "axis" for anchor in entry.anchors)
-    return stored, -entry.size
+    edit, analysis = _least_edit(search, anchors), search.analysis
+    plan = Plan({}) if edit is None else edit.plan(analysis)[0]
+    costs = prices(analysis, plan)
+    entries = [entry for entry in map(search.entry, anchors) if entry is not None]
+    entries.sort(key=lambda entry: (costs.get(entry.symbol, 0), -entry.size))
+    return [entry.anchor for entry in entries]
 
 
 def _halves(search: Search, anchors: Sequence[Anchor]) -> Step:

@@ -54,6 +54,8 @@ def _fixpoint(search: Search) -> Step:
     origin = search.case
     plain = yield from everything(search, _plain)
     kernels = yield from everything(search, _kernel)
+    if kernels:  # an image may be as small as its windows
+        yield from everything(search, _plain)
     # Where nothing could go at once, an earlier round has been here: steps down prove it cheaply.
     some = plain or kernels
     strategy: Strategy = smallest if some else descend
