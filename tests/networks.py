@@ -208,6 +208,19 @@ def shuffler() -> Case:
     return n.case(n.op("Reshape", c, n.const([1, 4, 32, 32])))
 
 
+def merger() -> Case:
+    """Groups of channels that meet concatenations: both segments are whole groups, of which there
+    are others behind a shuffle."""
+    n = Net()
+    x = n.image(1, 6, 8, 8)
+    a = n.op("Concat", n.conv(x, 6, 8), n.op("Relu", n.conv(x, 6, 16, group=2)), axis=1)
+    b = n.op("Relu", n.conv(a, 24, 18, group=6))
+    b = n.op("Reshape", b, n.const([1, 3, 6, 8, 8]))
+    b = n.op("Reshape", n.op("Transpose", b, perm=[0, 2, 1, 3, 4]), n.const([1, 18, 8, 8]))
+    c = n.op("Concat", n.conv(b, 18, 12, group=3), a, axis=1)
+    return n.case(n.conv(c, 36, 9, group=3))
+
+
 def speech() -> Case:
     """A CRNN: convolutions, columns as time steps, two LSTMs, a classifier."""
     n = Net()
@@ -329,6 +342,7 @@ NETWORKS: dict[str, Callable[[], Case]] = {
         unet,
         detector,
         shuffler,
+        merger,
         speech,
         quantised,
         embedder,

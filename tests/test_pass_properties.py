@@ -54,6 +54,8 @@ def array(fed: object) -> object:
     """What a case holds, for what a data set holds."""
     if isinstance(fed, onnx.TensorProto):
         return onnx.numpy_helper.to_array(fed)
+    if fed is None:  # an optional that is empty
+        return None
     return [np.asarray(item) for item in fed] if isinstance(fed, list) else np.asarray(fed)
 
 

@@ -182,6 +182,12 @@ class Analysis:
             return
         if node_key in self.roots:
             return
+        around, self.space.node = self.space.node, node_key
+        self._place(node, node_key)
+        self.space.node = around
+
+    def _place(self, node: ir.Node, node_key: str) -> None:
+        """Axes for the outputs of a node, by its rule or else by probing."""
         site = Site(self, node, node_key)
         found = rules.find(node.domain, node.op_type)
         why = Unruly("no rule") if found is None else self._try(site, found)

@@ -135,6 +135,8 @@ class Same:
 
     left: Expr
     right: Expr
+    node: str = ""
+    """The node that reads one as the other: behind it, indices may be others."""
 
 
 class Space:
@@ -144,6 +146,7 @@ class Space:
         loose: where a product meets a sum, only their sizes stay equal. What is kept of one is then
             not what is kept of the other, but numbers of groups need not add up.
         distributed: a product has met a sum, so `loose` makes a difference.
+        node: whose axes are being unified.
     """
 
     def __init__(self, loose: bool = False) -> None:
@@ -151,6 +154,7 @@ class Space:
         self.constraints: list[Same] = []
         self.loose = loose
         self.distributed = False
+        self.node = ""
 
     def fresh(self, size: int, rigid: bool = False) -> Expr:
         """A new symbol; `UNIT` for size one. An empty axis stays empty."""
@@ -276,7 +280,7 @@ class Space:
     def tie(self, left: Expr, right: Expr) -> None:
         """Only the sizes stay equal."""
         if normal(left) is not normal(right):
-            self.constraints.append(Same(left, right))
+            self.constraints.append(Same(left, right, self.node))
 
 
 def sizes(axes: Sequence[Expr]) -> tuple[int, ...]:

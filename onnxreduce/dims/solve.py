@@ -63,7 +63,7 @@ class System:
     def settle(self, weights: dict[Sym, int]) -> None:
         """Resolve every expression once, and find what each function reads."""
         self.weights = weights
-        pairs = [Same(settled(pair.left), settled(pair.right)) for pair in self.same]
+        pairs = [Same(settled(pair.left), settled(pair.right), pair.node) for pair in self.same]
         self.same = [pair for pair in pairs if pair.left is not pair.right]
         for equation in self.driven:
             equation.axis = settled(equation.axis)
@@ -185,7 +185,7 @@ class _Solver:
             return
         larger, smaller = (pair.left, pair.right) if left > right else (pair.right, pair.left)
         if not self._move(larger, min(left, right)) and not self._move(smaller, max(left, right)):
-            raise Conflict(f"{left} elements against {right}")
+            raise Conflict(f"{pair.node}: {left} elements against {right}")
 
     def _move(self, expr: Expr, want: int) -> bool:
         """Give an expression the size `want` by changing one symbol of it."""
