@@ -47,7 +47,8 @@ class Silent:
 class Terminal:
     """A tqdm bar of the nodes removed, with elements, calls, steps, calls/s and the pass."""
 
-    FORMAT = "{desc:<12}|{bar:24}| {n_fmt}/{total_fmt} nodes gone, {postfix} [{elapsed}]"
+    # tqdm puts a comma before the postfix. The whole line fits 100 columns.
+    FORMAT = "{desc:<11}|{bar:18}| {n_fmt}/{total_fmt} nodes gone{postfix} [{elapsed}]"
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
@@ -96,7 +97,7 @@ class Terminal:
         self._bar.n = self._first.nodes - self._now.nodes
         self._bar.set_postfix_str(
             f"{self._now.elements:,} elements, {calls} calls ({rate:.1f}/s), "
-            f"{self._accepted} accepted",
+            f"{self._accepted} steps",
             refresh=False,
         )
         self._bar.refresh()
