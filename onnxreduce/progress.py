@@ -45,10 +45,10 @@ class Silent:
 
 
 class Terminal:
-    """A tqdm bar of the nodes removed, with elements, calls, steps, calls/s and the pass."""
+    """The pass, a tqdm bar of what has gone, nodes, elements, calls, steps, time, calls/s."""
 
-    # tqdm puts a comma before the postfix. The whole line fits 100 columns.
-    FORMAT = "{desc:<11}|{bar:18}| {n_fmt}/{total_fmt} nodes gone{postfix} [{elapsed}]"
+    FORMAT = "{desc:<10} |{bar}| "
+    """What every line begins with; the bar gets what the rest leaves of its length."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
@@ -62,7 +62,7 @@ class Terminal:
         self._bar = tqdm(
             total=size.nodes,
             desc="starting",
-            bar_format=self.FORMAT,
+            bar_format=f"{self.FORMAT}{size.nodes} nodes, {{elapsed}}",
             file=self.stream,
             dynamic_ncols=True,
             mininterval=0.2,
@@ -93,14 +93,20 @@ class Terminal:
     def _refresh(self, calls: int) -> None:
         if self._bar is None or self._now is None or self._first is None:
             return
-        rate = calls / max(time.monotonic() - self._began, 1e-3)
+        rate = calls / max(time.monotonic() - self._began, 1.0)
         self._bar.n = self._first.nodes - self._now.nodes
-        self._bar.set_postfix_str(
-            f"{self._now.elements:,} elements, {calls} calls ({rate:.1f}/s), "
-            f"{self._accepted} steps",
-            refresh=False,
+        steps = f"{self._accepted} step{'' if self._accepted == 1 else 's'}"
+        self._bar.bar_format = (
+            f"{self.FORMAT}{self._now.nodes}/{self._first.nodes} nodes, "
+            f"{_short(self._now.elements)} elements, {calls} calls, {steps}, "
+            f"{{elapsed}}, {rate:.1f}/s"
         )
         self._bar.refresh()
+
+
+def _short(number: int) -> str:
+    """Three digits and a unit where it is large: the line has to fit 80 columns."""
+    return tqdm.format_sizeof(number) if number >= 10_000 else str(number)
 
 
 class Log:
