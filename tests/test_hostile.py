@@ -19,6 +19,7 @@ from node_cases import node_cases
 from onnx import TensorProto, helper
 
 from onnxreduce.cli import main
+from onnxreduce.emit.escape import docstring, message
 from onnxreduce.errors import UsageError
 from onnxreduce.inputs import load_inputs
 from onnxreduce.modelread import load_model
@@ -309,3 +310,11 @@ def test_names_are_no_paths(name: str, tmp_path: Path, capfd: pytest.CaptureFixt
     outside = [p for p in tmp_path.rglob("*") if home / "out" not in (p, *p.parents)]
     kept = {home, *home.parents, home / "model.onnx", oracle, home / "__pycache__"}
     assert not [p for p in outside if p not in kept and p.parent.name != "__pycache__"]
+
+
+def test_a_long_message_keeps_both_ends() -> None:
+    said = "Session cannot be made: " + "at one place or another, " * 40 + "axis 3 is out of range"
+    for shown in (message(said, 120), docstring(said, 120)):
+        assert len(shown) <= 120
+        assert shown.startswith("Session cannot be made")
+        assert shown.endswith("axis 3 is out of range")

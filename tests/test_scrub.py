@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +14,18 @@ import pytest
 from emitting import case_of, result_of
 
 from onnxreduce import reduce
+from onnxreduce.backends.spec import parse_spec
 from onnxreduce.case import Case
+from onnxreduce.emit.issue import issue
 from onnxreduce.emit.privacy import privacy
-from onnxreduce.emit.secret import public
+from onnxreduce.emit.report import report
+from onnxreduce.emit.secret import place, public
+from onnxreduce.emit.summary import summary
+from onnxreduce.emit.way import Way
 from onnxreduce.engine import Question
 from onnxreduce.modelio import to_proto
 from onnxreduce.scrub import Dim, Scrub, Scrubbed, _with_dims, content, plain, randomised
+from onnxreduce.sides import Side
 from onnxreduce.verdict import Verdict
 
 PRIVATE = """<ir_version: 8, opset_import: ["": 17], producer_name: "acme">
@@ -221,6 +228,43 @@ def test_what_was_said_is_scrubbed_too() -> None:
     assert told.verdict.detail == hidden
     assert told.settings == {"timeout": 3, "set": {"tool": [hidden]}}
     assert public(replace(result, scrubbed=None)).notes == (said,)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("plugin:/home/ann/acme/mine.py", "plugin:mine.py"),
+        ("web@1.23.2:webgpu,dist=/home/ann/dist", "web@1.23.2:webgpu,dist=dist"),
+        ("plugin:C:\\Users\\ann\\mine.py", "plugin:mine.py"),
+        ("web:webgpu,cdp=http://127.0.0.1:9222/a/b", "web:webgpu,cdp=http://127.0.0.1:9222/a/b"),
+        (0.001, "0.001"),
+    ],
+)
+def test_settings_are_shown_without_folders(value: object, shown: str) -> None:
+    plain_case = case_of(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Relu(x) }',
+        x=[1, 0],
+    )
+    result = result_of(plain_case, scrubbed=Scrubbed((), ()))
+    assert place(result, value) == shown
+    assert place(replace(result, scrubbed=None), value) == str(value)
+
+
+def test_no_text_shows_the_folder_of_a_side() -> None:
+    spec = parse_spec("plugin:/home/ann/acme/mine.py")
+    result = result_of(
+        case_of(
+            '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) {y = Relu(x)}',
+            x=[1, 0],
+        ),
+        scrubbed=Scrubbed((), ()),
+        sides=(Side("backend", spec, "1", None, "it fails"),),
+    )
+    told = public(result)
+    for text in (issue(told, ["repro.py"]), report(told, Way((), {})), json.dumps(summary(told))):
+        assert "mine.py" in text
+        assert "/home" not in text
+        assert "acme" not in text
 
 
 def test_privacy_of_an_ordinary_result() -> None:

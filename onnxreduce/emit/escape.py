@@ -16,6 +16,11 @@ def line(text: object, length: int = LENGTH) -> str:
     return shown if len(shown) <= length else f"{shown[: length - 1]}…"
 
 
+def message(text: object, length: int) -> str:
+    """As `line`, but both ends of a long one: a runtime says first what failed, last why."""
+    return clipped(line(text, len(str(text)) + 1), length)
+
+
 def visible(text: str) -> str:
     """The text with everything that does not print as an escape, such as ``\\n``."""
     if text.isprintable():
@@ -67,8 +72,8 @@ def fenced(text: str, language: str = "") -> str:
 
 
 def docstring(text: object, length: int = 200) -> str:
-    """For the inside of a Python docstring or comment."""
-    return line(text, length).replace("\\", "/").replace('"', "'")
+    """What is wrong, for the inside of a Python docstring or comment."""
+    return message(text, length).replace("\\", "/").replace('"', "'")
 
 
 def script(text: str) -> str:

@@ -22,9 +22,10 @@ from onnxreduce.changes import type_text
 from onnxreduce.compare import Tolerance, compare
 from onnxreduce.emit import near_miss, repro
 from onnxreduce.emit._scripts import files_in
-from onnxreduce.emit.escape import clipped, code, fenced, line, markdown, markup
+from onnxreduce.emit.escape import code, fenced, line, markdown, markup, message
 from onnxreduce.emit.mermaid import attribute_text, mermaid
 from onnxreduce.emit.privacy import privacy
+from onnxreduce.emit.secret import place
 from onnxreduce.emit.text import model_text
 from onnxreduce.files import write_atomically
 from onnxreduce.result import Result, describe
@@ -96,7 +97,7 @@ def issue(result: Result, files: list[str]) -> str:
         "ONNX Runtime API": "JavaScript" if web else "Python",
         "Architecture": MACHINES.get(platform.machine().lower(), "Other / Unknown"),
         "Execution Provider": ", ".join(_providers(result.sides)) or "Other / Unknown",
-        "Execution Provider Library Version": _devices(result.sides),
+        "Execution Provider Library Version": _devices(result),
     }
     parts = [f"# {title(result, web)}"]
     parts += [f"### {field}\n\n{content}" for field, content in fields.items()]
@@ -115,13 +116,13 @@ def title(result: Result, web: bool) -> str:
         what += f" and {len(operators) - 4} more operators"
     by_role = {side.role: side for side in result.sides}
     if {"expected", "actual"} <= by_role.keys():
-        what += f": {_versus(by_role['actual'], by_role['expected'])}"
+        what += f": {place(result, _versus(by_role['actual'], by_role['expected']))}"
     elif result.oracle.name in ("fails", "crashes") and "backend" in by_role:
-        what += f": {by_role['backend'].spec} {result.oracle.name}"
+        what += f": {place(result, by_role['backend'].spec)} {result.oracle.name}"
     else:
         what += f": {result.oracle.summary or result.verdict.detail or 'wrong behaviour'}"
     # A title is plain text wherever it is pasted; here it must not be taken for markup.
-    return f"{'[Web] ' if web else ''}{line(what, 160)}".replace("<", "‹").rstrip(".")
+    return f"{'[Web] ' if web else ''}{message(what, 160)}".replace("<", "‹").rstrip(".")
 
 
 def _versus(actual: Side, expected: Side) -> str:
@@ -139,7 +140,7 @@ def _description(result: Result) -> str:
     detail = detail or "The model below shows a bug."
     if len(detail) > SENTENCE:  # most likely what a runtime says; a side has all of it
         whole = next((side.error for side in result.sides if side.error), detail)
-        said = f"{fenced(_middle(whole, 2_000))}\n\n"
+        said = f"{fenced(message(whole, 2_000))}\n\n"
     else:
         said = f"{_sentence(markdown(detail, SENTENCE))} "
     parts = [
@@ -147,13 +148,13 @@ def _description(result: Result) -> str:
         f"{_count(after['nodes'], 'node')}, {_count(after['elements'], 'number')} in weights and "
         f"inputs{_state(result)}."
     ]
-    parts += [*_tool(result), *_difference(result), *_sides_table(result.sides)]
+    parts += [*_tool(result), *_difference(result), *_sides_table(result)]
     miss = near_miss.words(result)
     if miss and result.near_miss is not None:
         said = result.near_miss.verdict.detail
         parts.append(
             f"**One step away the bug is gone:** {code(miss, 400)}"
-            f"{f' ({markdown(_middle(said, 200), 200)})' if said else ''}."
+            f"{f' ({markdown(message(said, 200), 200)})' if said else ''}."
         )
     drawn = mermaid(result.reduced.model)
     if drawn:
@@ -177,16 +178,12 @@ def _tool(result: Result) -> Iterator[str]:
                 tool,
             )
         known = result.oracle.identity
-        yield f"The tool is {code(tool, 200)}{f' ({markdown(known, 200)})' if known else ''}."
+        shown = code(place(result, tool), 200)
+        yield f"The tool is {shown}{f' ({markdown(known, 200)})' if known else ''}."
 
 
 def privacy_paragraph(result: Result) -> str:
     return f"<sub>{markdown(privacy(result), 2_000)}</sub>"
-
-
-def _middle(text: str, room: int) -> str:
-    """One line without its middle where it is long: what failed is said first, why comes last."""
-    return clipped(line(text, len(text) + 1), room)
 
 
 def _state(result: Result) -> str:
@@ -253,19 +250,21 @@ def _number(item: object) -> str:
     return f"{float(item):.6g}"  # type: ignore[arg-type]
 
 
-def _sides_table(sides: tuple[Side, ...]) -> Iterator[str]:
-    if not sides:
+def _sides_table(result: Result) -> Iterator[str]:
+    if not result.sides:
         return
     rows = [
         [
             side.role,
-            code(side.spec, 120),
+            code(place(result, side.spec), 120),
             markdown(side.version or "unknown", 120),
-            markdown(_middle(f"fails: {side.error}", 160), 160) if side.error else "runs",
+            markdown(message(f"fails: {side.error}", 160), 160) if side.error else "runs",
         ]
-        for side in sides
+        for side in result.sides
     ]
-    yield "Versions tried:\n\n" + _table(["side", "backend", "version", "here"], rows)
+    yield "These versions were tried, and no others:\n\n" + _table(
+        ["side", "backend", "version", "here"], rows
+    )
 
 
 def _inputs_table(result: Result) -> Iterator[str]:
@@ -306,8 +305,8 @@ def _source(result: Result) -> str:
         name, text = f"oracle/{path.name}", _readable(path)
     else:
         name, text = repro.NAME, repro.script(result)
-    if not text or len(text) > SHORT_TEXT:
-        return ""
+    if not text or len(text) > SHORT_TEXT or place(result, text) != text:
+        return ""  # the file is attached; whether its folders may be told is not for a text to say
     block = fenced(text, _language(name, text))
     return f"\n\n<details><summary>{markup(name)}</summary>\n\n{block}\n\n</details>"
 
@@ -361,8 +360,8 @@ def _providers(sides: tuple[Side, ...]) -> list[str]:
     return [*found]
 
 
-def _devices(sides: tuple[Side, ...]) -> str:
-    named: Mapping[str, None] = dict.fromkeys(str(side.spec) for side in sides)
+def _devices(result: Result) -> str:
+    named: Mapping[str, None] = dict.fromkeys(place(result, side.spec) for side in result.sides)
     if not named:
         return "Not applicable"
     return f"As it comes with the package; backends: {', '.join(code(n, 120) for n in named)}"

@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from onnxreduce.case import Case, InputValue
 from onnxreduce.emit.backend_test import name
-from onnxreduce.emit.escape import line
+from onnxreduce.emit.escape import line, message
 from onnxreduce.files import write_atomically
 from onnxreduce.result import Result
 
@@ -53,7 +53,7 @@ def emit(result: Result, directory: Path) -> None:
         test = op_test(result.reduced, result.outputs or {}, name(result))
     except Unfit:
         return
-    bug = line(result.verdict.detail or result.oracle.summary, 120)
+    bug = message(result.verdict.detail or result.oracle.summary, 120)
     write_atomically(directory / FILE, f"// {bug}\n{_text([test])}\n".encode())
 
 

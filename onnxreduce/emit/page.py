@@ -19,7 +19,7 @@ from onnxreduce.backends.web.options import PROVIDERS, Options, read
 from onnxreduce.case import Case, InputValue
 from onnxreduce.emit import repro
 from onnxreduce.emit._python import INLINE
-from onnxreduce.emit.escape import line, script
+from onnxreduce.emit.escape import message, script
 from onnxreduce.files import write_atomically
 from onnxreduce.modelio import save_model
 from onnxreduce.result import Result
@@ -55,7 +55,7 @@ def _constants(result: Result, inputs: list[dict[str, Any]]) -> str:
     given = result.oracle.parameters
     failing = re.match(r"(expected|actual) fails", result.verdict.signature or "")
     constants = {
-        "BUG": line(result.verdict.detail or result.oracle.summary, 200),
+        "BUG": message(result.verdict.detail or result.oracle.summary, 200),
         "COLUMNS": columns(result.sides, _is_dynamic(result.reduced)),
         "INPUTS": inputs,
         "FAILING": failing[1] if failing else "",

@@ -14,7 +14,7 @@ from onnxreduce import __version__
 from onnxreduce.case import Case, InputValue
 from onnxreduce.compare import compare
 from onnxreduce.emit import heat, near_miss
-from onnxreduce.emit.escape import clipped, escaped
+from onnxreduce.emit.escape import clipped, escaped, message
 from onnxreduce.emit.frame import (
     Tone,
     count,
@@ -30,6 +30,7 @@ from onnxreduce.emit.frame import (
 )
 from onnxreduce.emit.graphview import FEW, boxes, ribbon, tooltip
 from onnxreduce.emit.privacy import privacy
+from onnxreduce.emit.secret import place
 from onnxreduce.emit.text import model_text
 from onnxreduce.emit.way import Way, chart, passes, read_way, step_table
 from onnxreduce.files import write_atomically
@@ -344,8 +345,10 @@ def _arrays(value: InputValue) -> list[Array]:
 
 
 def _setting(result: Result) -> str:
-    settings = ", ".join(f"{k}={v}" for k, v in result.oracle.parameters.items())
-    sides = [(s.role, escaped(_side(str(s.spec), s.version, s.error))) for s in result.sides]
+    settings = ", ".join(f"{k}={place(result, v)}" for k, v in result.oracle.parameters.items())
+    sides = [
+        (s.role, escaped(_side(place(result, s.spec), s.version, s.error))) for s in result.sides
+    ]
     pairs = [
         ("verdict", escaped(result.verdict.detail)),
         ("signature", escaped(result.verdict.signature or "")),
@@ -362,7 +365,7 @@ def _setting(result: Result) -> str:
 
 
 def _side(spec: str, release: str, error: str) -> str:
-    failed = f", fails: {clipped(error, 200)}" if error else ""
+    failed = f", fails: {message(error, 200)}" if error else ""
     return f"{spec} ({release or 'version unknown'}){failed}"
 
 

@@ -16,7 +16,7 @@ from onnxreduce.verdict import Verdict
 
 HIDDEN = "…"
 
-FOLDERS = re.compile(r"(?<![\w:/.])(?:~|[A-Za-z]:)?[\\/](?:[^\s'\"\\/:,;]+[\\/])+")
+FOLDERS = re.compile(r"(?<![\w/.])(?!//)(?:~|[A-Za-z]:)?[\\/](?:[^\s'\"\\/:,;]+[\\/])+")
 """The folders of an absolute path, without the name of the file."""
 
 
@@ -24,7 +24,8 @@ def public(result: Result) -> Result:
     """The result as its artefacts may tell it.
 
     What was said on the way (notes, messages of runtimes, settings) to one that was scrubbed
-    loses the names and folders in it. Parameters of the oracle stay: `repro.py` needs them.
+    loses the names and folders in it. Parameters of the oracle and sides stay, since `repro.py`
+    needs them; what only shows them asks `place`.
     """
     if result.scrubbed is None:
         return result
@@ -38,6 +39,11 @@ def public(result: Result) -> Result:
         sides=tuple(replace(side, error=hide(side.error)) for side in result.sides),
         oracle=replace(result.oracle, name=hide(result.oracle.name)),
     )
+
+
+def place(result: Result, value: object) -> str:
+    """A setting as it may be shown: of a scrubbed result, without the folders of paths."""
+    return str(value) if result.scrubbed is None else FOLDERS.sub("", str(value))
 
 
 def _hider(result: Result) -> Callable[[str], str]:

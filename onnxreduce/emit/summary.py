@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreduce.emit.privacy import privacy
+from onnxreduce.emit.secret import place
 from onnxreduce.files import write_atomically
 from onnxreduce.result import Result, describe
 
@@ -36,7 +37,7 @@ def summary(result: Result) -> dict[str, Any]:
         "digest": result.reduced.digest,
         "near_miss": _near_miss(result),
         "sides": [
-            {"role": s.role, "spec": str(s.spec), "version": s.version, "error": s.error}
+            {"role": s.role, "spec": place(result, s.spec), "version": s.version, "error": s.error}
             for s in result.sides
         ],
         "privacy": privacy(result),
