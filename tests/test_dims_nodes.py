@@ -31,7 +31,6 @@ Run = Callable[[Case], dict[str, Array]]
 
 STUCK = {
     **REASONS,
-    "FlexAttention": "its body may hold tensors as large as the scores",
     "If": "sizes that come out of a branch are not followed",
     "Scan": "short vectors inside a body, which shapes are made of, are not computed",
 }
