@@ -234,6 +234,7 @@ def test_what_was_said_is_scrubbed_too() -> None:
     ("value", "shown"),
     [
         ("plugin:/home/ann/acme/mine.py", "plugin:mine.py"),
+        ("file:///home/ann/acme/net.onnx", "net.onnx"),
         ("web@1.23.2:webgpu,dist=/home/ann/dist", "web@1.23.2:webgpu,dist=dist"),
         ("plugin:C:\\Users\\ann\\mine.py", "plugin:mine.py"),
         ("web:webgpu,cdp=http://127.0.0.1:9222/a/b", "web:webgpu,cdp=http://127.0.0.1:9222/a/b"),

@@ -16,7 +16,7 @@ from onnxreduce.verdict import Verdict
 
 HIDDEN = "…"
 
-FOLDERS = re.compile(r"(?<![\w/.])(?!//)(?:~|[A-Za-z]:)?[\\/](?:[^\s'\"\\/:,;]+[\\/])+")
+FOLDERS = re.compile(r"(?:file://|(?<![\w/.])(?!//))(?:~|[A-Za-z]:)?[\\/](?:[^\s'\"\\/:,;]+[\\/])+")
 """The folders of an absolute path, without the name of the file."""
 
 
