@@ -390,6 +390,36 @@ def test_attach_over_cdp(tmp_path, conv, right):
     backend.close()
 
 
+SMALL = """<ir_version: 8, opset_import: ["" : 13]>
+small (float[1,1,n,n] x, float[1,1,3,3] w) => (float[1,1,m,m] y) {
+  a = Relu(x)
+  b = Conv<kernel_shape=[3,3], auto_pad="SAME_UPPER", strides=[2,2], dilations=[1,1]>(a, w)
+  y = Tanh(b)
+}"""
+
+
+def test_a_browser_that_runs_already_does_a_whole_reduction(tmp_path):
+    """With a page of its own in it, and the browser is left running."""
+    active = tmp_path / "profile" / "DevToolsActivePort"
+    np.savez(tmp_path / "inputs.npz", **INPUTS)
+    with chromium(active.parent, "--remote-debugging-port=0", "about:blank") as process:
+        until(lambda: active.is_file() and "\n" in active.read_text())
+        port = active.read_text().split()[0]
+        command = [sys.executable, "-m", "onnxreduce", written(tmp_path, SMALL)]
+        command += ["--inputs", str(tmp_path / "inputs.npz"), "--output", str(tmp_path / "out")]
+        command += ["--expected", "ort:opt=disable_all"]
+        command += ["--actual", f"{OLD}:webgl,cdp=http://127.0.0.1:{port}"]
+        ran = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stderr
+        assert "confirmed in a fresh process" in ran.stderr
+        assert process.poll() is None, "somebody else's browser was closed"
+    (node,) = onnx.load(tmp_path / "out" / "model.onnx").graph.node
+    assert node.op_type == "Conv"
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    assert attributes["auto_pad"] == b"SAME_UPPER"
+    assert 2 in attributes["strides"]
+
+
 @pytest.mark.slow
 def test_agent_survives_its_browser(tmp_path, monkeypatch, conv, right, capsys):
     monkeypatch.setattr("onnxreduce.backends.web.link.cache_home", lambda: tmp_path / "cache")
