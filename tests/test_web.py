@@ -331,6 +331,25 @@ def test_out_of_memory(opened, conv, right, tmp_path, size):
     assert error(backend.run(conv, INPUTS)["y"], right) < 1e-5
 
 
+def test_a_browser_is_started_once(tmp_path, monkeypatch, conv, right):
+    started = []
+    start = browsers._start
+
+    def counted(launch):
+        started.append(launch)
+        return start(launch)
+
+    monkeypatch.setattr(browsers, "_start", counted)
+    mine = "flags=--mute-audio"  # no other test's browser
+    backends = [open_backend(f"{NEW}:wasm,{mine}{more}") for more in ("", ",opt=disabled")]
+    for _ in range(15):
+        for backend in backends:
+            assert error(backend.run(conv, INPUTS)["y"], right) < 1e-5
+    for backend in backends:
+        backend.close()
+    assert len(started) == 1
+
+
 @pytest.mark.slow
 def test_browser_killed(opened, conv, right):
     backend = opened(f"{NEW}:wasm")

@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given, settings
 
 from onnxreduce.backends import BackendError, parse_spec
-from onnxreduce.backends.web import dist, faults, npm, sparticuz, wire
+from onnxreduce.backends.web import browser as browsers
+from onnxreduce.backends.web import dist, faults, link, npm, sparticuz, wire
 from onnxreduce.backends.web.channel import Channel, Late, PageLost, browser_name
 from onnxreduce.backends.web.options import KNOWN, Options, read
 from onnxreduce.backends.web.server import Server
@@ -114,6 +115,7 @@ def test_a_dummy_session_is_kept_for_the_native_provider_alone():
         ("web:wasm,runs=0", "runs must be a positive number"),
         ("web:wasm,layout=NHWC", "layout is an option of webgpu"),
         ("web:webgpu,agent,cdp=http://localhost:1", "cdp and agent exclude each other"),
+        ("web:webgpu,listen=0.0.0.0", "listen is an option of agent alone"),
         ("web:webgpu,agent,main", "main thread"),
         ("web:wasm,bundle=../x.mjs", "name of a file"),
         ("web:wasm,bandle=ort", "did you mean 'bundle'"),
@@ -202,6 +204,17 @@ def test_server_binds_loopback_and_says_when_it_cannot(server):
     assert server.url.startswith("http://127.0.0.1:")
     with pytest.raises(UsageError, match=rf"cannot listen on 127.0.0.1:{server.port}"):
         Server(Path(), Channel(), port=server.port)
+
+
+@pytest.mark.parametrize(
+    ("address", "warned"), [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)]
+)
+def test_an_agent_that_others_can_reach_says_so(tmp_path, monkeypatch, address, warned):
+    monkeypatch.setattr(link, "cache_home", lambda: tmp_path)
+    said: list[str] = []
+    agent = link.AgentLink(options(f"web:wasm,agent,listen={address}"), tmp_path, "x", said.append)
+    agent.close()
+    assert any("warning" in text and "0.0.0.0" in text for text in said) == warned
 
 
 def test_server_hands_out_blobs_until_they_are_withdrawn(server, tmp_path):
@@ -344,6 +357,16 @@ def test_notes_lose_colours_and_times():
     line = "error: \x1b[0;93m2026-01-02 03:04:05.678 [W:onnxruntime] {}\x1b[m"
     said = [line.format("a shader is wrong"), line.format("Unknown CPU vendor. 0")]
     assert faults.notes({"console": said}) == ("error: [W:onnxruntime] a shader is wrong",)
+
+
+def test_without_a_browser_the_message_says_what_to_do(tmp_path, monkeypatch):
+    for name in ("PATH", "PLAYWRIGHT_BROWSERS_PATH"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setattr(browsers, "_MAC", ())
+    browser = browsers.Browser(browsers.Launch())
+    with pytest.raises(BackendError, match="playwright install chromium") as caught:
+        browser.open("http://127.0.0.1:1/", pytest.fail)
+    assert caught.value.kind == "unsupported"
 
 
 def test_browser_names():

@@ -72,7 +72,7 @@ class BrowserLink(Link):
 
     def __init__(self, options: Options, folder: Path) -> None:
         self.channel = Channel()
-        self.server = Server(folder, self.channel, address=options.listen, port=options.port)
+        self.server = Server(folder, self.channel, port=options.port)
         named = options.browser
         browser = sparticuz.fetch(named) if named and sparticuz.named(named) else named
         launch = browsers.Launch(browser, options.headed, options.flags, options.cdp)
@@ -142,6 +142,12 @@ class AgentLink(Link):
         self._slot.write(json.dumps({"port": self.server.port, "token": self.server.token}))
         self._slot.flush()
         self._known = bool(kept)
+        if not self.server.private:
+            say(
+                f"onnxreduce: warning: the page is served at {options.listen}, not to this machine "
+                "alone: who learns its address, which travels unencrypted, can read the model and "
+                "answer for the browser"
+            )
 
     def connect(self) -> None:
         # A page that served the last process, or lost its connection, comes back in a second or so.

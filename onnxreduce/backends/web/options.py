@@ -59,7 +59,11 @@ KNOWN: Mapping[str, Option] = {
     "headed": Option("show its window", "false", FLAG),
     "cdp": Option("debugging URL of a browser or an Electron app that runs already"),
     "agent": Option("wait for a browser that is opened by hand", "false", FLAG),
-    "listen": Option("address of the local server", "127.0.0.1"),
+    "listen": Option(
+        "address at which the agent's page is served; any but this machine's own opens it to "
+        "others, and WebGPU wants adb reverse or ssh -R instead",
+        "127.0.0.1",
+    ),
     "port": Option("its port (default: any that is free)", "0"),
     "wait": Option("seconds to wait for a browser to open the agent's URL", "240"),
 }
@@ -196,6 +200,8 @@ def _check(options: Options, take: _Taker) -> None:
     sources = [name for name in ("cdp", "agent", "browser") if getattr(options, name)]
     if len(sources) > 1:
         raise take.bad(f"{' and '.join(sources)} exclude each other")
+    if options.listen != KNOWN["listen"].default and not options.agent:
+        raise take.bad("listen is an option of agent alone")
     if options.layout and options.provider != "webgpu":
         raise take.bad("layout is an option of webgpu alone")
     if options.main and options.agent:

@@ -75,6 +75,11 @@ class Server:
         host = socket.gethostname() if self.address in ("0.0.0.0", "::") else self.address
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/{self.token}/"
 
+    @property
+    def private(self) -> bool:
+        """Whether only this machine can reach it."""
+        return ipaddress.ip_address(self._http.server_address[0]).is_loopback
+
     def close(self) -> None:
         """Stop serving; polls end."""
         self.channel.close()
