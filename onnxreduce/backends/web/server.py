@@ -78,7 +78,7 @@ class Server:
     @property
     def private(self) -> bool:
         """Whether only this machine can reach it."""
-        return ipaddress.ip_address(self._http.server_address[0]).is_loopback
+        return ipaddress.ip_address(str(self._http.server_address[0])).is_loopback
 
     def close(self) -> None:
         """Stop serving; polls end."""
