@@ -387,7 +387,6 @@ def until(happens: Callable[[], bool], seconds: float = 20) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.slow
 def test_attach_over_cdp(tmp_path, conv, right):
     active = tmp_path / "profile" / "DevToolsActivePort"
     with chromium(active.parent, "--remote-debugging-port=0", "about:blank") as process:
@@ -439,7 +438,6 @@ def test_a_browser_that_runs_already_does_a_whole_reduction(tmp_path):
     assert 2 in attributes["strides"]
 
 
-@pytest.mark.slow
 def test_agent_survives_its_browser(tmp_path, monkeypatch, conv, right, capsys):
     monkeypatch.setattr("onnxreduce.backends.web.link.cache_home", lambda: tmp_path / "cache")
     backend = open_backend(f"{OLD}:webgpu,agent,wait=60")
@@ -494,8 +492,7 @@ def test_another_page_cannot_ask(opened, conv):
         asked.close()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("provider", ["webgpu", "webgl"])
+@pytest.mark.parametrize("provider", ["webgpu", pytest.param("webgl", marks=pytest.mark.slow)])
 def test_example_ends_at_one_conv(tmp_path, provider):
     """The command that this project is named for."""
     example = Path(__file__).parents[1] / "examples" / "webgpu_unet"

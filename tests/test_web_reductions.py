@@ -25,7 +25,6 @@ from onnxreduce.backends.web import dist
 CHROMIUM = browsers.find()
 pytestmark = [
     pytest.mark.web,
-    pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium, Chrome or Edge is installed"),
     pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed"),
 ]
