@@ -7,6 +7,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, parser
 
@@ -164,6 +165,26 @@ def test_a_provider_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(BackendError, match="no execution provider QNNExecutionProvider") as caught:
         open_backend("ort:ep=qnn").run(save(FUSED, tmp_path / "m.onnx"), INPUTS)
     assert caught.value.kind == "unsupported"
+
+
+def test_a_provider_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU does not answer in its place."""
+    azure = "AzureExecutionProvider"
+    if azure not in onnxruntime.get_available_providers():
+        pytest.skip("this ONNX Runtime has the CPU alone")
+    start = onnxruntime.InferenceSession._create_inference_session
+
+    def without_adapter(self: object, providers: list[str], *others: object) -> object:
+        if providers == [azure]:
+            raise RuntimeError("no adapter")
+        return start(self, providers, *others)
+
+    monkeypatch.setattr(onnxruntime.InferenceSession, "_create_inference_session", without_adapter)
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[N] x) => (float[N] y) { y = Relu(x) }'
+    path = save(text, tmp_path / "m.onnx")
+    with pytest.raises(BackendError, match="no adapter") as caught:
+        open_backend(f"ort:ep={azure}").run(path, {"x": np.ones(2, np.float32)})
+    assert caught.value.kind == "load"
 
 
 def test_an_interpreter_without_the_runtime(tmp_path: Path) -> None:

@@ -122,6 +122,8 @@ class Runner:
             arguments = {}
         if self.options.get("disabled"):
             arguments["disabled_optimizers"] = list(self.options["disabled"])
+        # Where a provider does not start, ONNX Runtime's default is the CPU with a warning.
+        arguments["enable_fallback"] = 0
         try:
             return onnxruntime.InferenceSession(model, settings, **arguments)
         except Exception as error:
