@@ -125,9 +125,12 @@ class Runner:
         # Where a provider does not start, ONNX Runtime's default is the CPU with a warning.
         arguments["enable_fallback"] = 0
         try:
-            return onnxruntime.InferenceSession(model, settings, **arguments)
+            session = onnxruntime.InferenceSession(model, settings, **arguments)
         except Exception as error:
             raise Failure("load", str(error)) from error
+        if absent := [name for name in wanted if name not in session.get_providers()]:
+            raise Failure("load", f"{absent[0]} did not start")  # versions that fall back anyhow
+        return session
 
     def _settings(self, optimized: str | None) -> Any:
         settings = onnxruntime.SessionOptions()
