@@ -24,15 +24,23 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import psutil
 
+from onnxreduce.proctree import (
+    TOKEN_VARIABLE,
+    alive,
+    bearers,
+    descendants,
+    find,
+    kill,
+)
+
 Kind = Literal["exception", "timeout", "cpu", "memory", "crash"]
 
-TOKEN_VARIABLE = "ONNXREDUCE_PROCESS_TOKENS"
 TAIL_BYTES = 32_768
 POLL_SECONDS = 0.05
 _LENGTH = struct.Struct("!Q")
@@ -74,15 +82,15 @@ def kill_tree(pid: int | None, token: str | None = None) -> None:
         pid: the root; may be gone already. `None`: only the token counts.
         token: kill also every process whose environment carries this token.
     """
-    root = _process(pid) if pid else None
+    root = find(pid) if pid else None
     for _ in range(50):  # a process may fork between the listing and the signal
-        below = _descendants(root) if root else []
-        doomed = _alive([*below, *_bearers(token)])
+        below = descendants(root) if root else []
+        doomed = alive([*below, *bearers(token)])
         if not doomed:
             break
-        _kill(doomed)
+        kill(doomed)
     if root:
-        _kill([root])
+        kill([root])
 
 
 def kill_leftovers() -> None:
@@ -93,12 +101,12 @@ def kill_leftovers() -> None:
         return
     keep = {os.getpid(), supervisor}
     for _ in range(50):
-        root = _process(supervisor)
-        below = _descendants(root) if root else []
-        doomed = _alive(process for process in below if process.pid not in keep)
+        root = find(supervisor)
+        below = descendants(root) if root else []
+        doomed = alive(process for process in below if process.pid not in keep)
         if not doomed:
             break
-        _kill(doomed)
+        kill(doomed)
 
 
 def _children(pid: int) -> set[int] | None:
@@ -415,7 +423,7 @@ class _Watch:
     SHARE = 20  # listing all processes takes no more than 1/20 of the time
 
     def __init__(self, pid: int) -> None:
-        self._root = _process(pid)
+        self._root = find(pid)
         self._cpu: float | None = None
         self._memory: int | None = None
         self._spent = 0.0
@@ -448,7 +456,7 @@ class _Watch:
 
     def _list(self) -> None:
         began = time.monotonic()
-        self._tree = [self._root, *_descendants(self._root)] if self._root else []
+        self._tree = [self._root, *descendants(self._root)] if self._root else []
         self._next_listing = began + self.SHARE * (time.monotonic() - began)
 
     def _sum(self, measure: Callable[[psutil.Process], float]) -> float:
@@ -476,50 +484,3 @@ def _left(until: float | None) -> float | None:
     if left <= 0:
         raise _Timeout
     return left
-
-
-def _process(pid: int) -> psutil.Process | None:
-    try:
-        return psutil.Process(pid)
-    except psutil.NoSuchProcess:
-        return None
-
-
-def _descendants(root: psutil.Process) -> list[psutil.Process]:
-    try:
-        return root.children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-
-
-def _bearers(token: str | None) -> list[psutil.Process]:
-    """Processes of this user whose environment carries the token."""
-    found: list[psutil.Process] = []
-    if not token:
-        return found
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if token in process.environ().get(TOKEN_VARIABLE, ""):
-                found.append(process)
-    return found
-
-
-def _alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
-    return [process for process in set(processes) if _runs(process)]
-
-
-def _runs(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _kill(processes: list[psutil.Process]) -> None:
-    """Send SIGKILL and wait until it has taken effect (a zombie is as good as gone)."""
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            process.kill()
-    until = time.monotonic() + 1.0
-    while any(_runs(process) for process in processes) and time.monotonic() < until:
-        time.sleep(0.001)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnxreduce.dims.expr import Expr, product
+from onnxreduce.dims.expr import Axes, Expr, product
 from onnxreduce.dims.rules import rule
 from onnxreduce.dims.rules.attention import covered
 from onnxreduce.dims.rules.convolution import channels, spatial
@@ -15,15 +15,20 @@ BLOCK = 16
 """Channels in a block of ``com.microsoft.nchwc``: 8 or 16, by the processor."""
 
 
+def _convolved(n: Site, channel: Expr, out: Axes) -> None:
+    """A bias for each channel, and what is added to the result, are optional."""
+    if n.has(2):
+        n.unify(n.ax(2)[0], channel)
+    if n.has(3):
+        n.match(n.ax(3), out)
+    n.out(out)
+
+
 @rule("FusedConv", domain=MICROSOFT)
 def fused_conv(n: Site) -> None:
     x, w = n.ax(0), n.ax(1)
     out = (x[0], channels(n, x[1], w), *spatial(n, x[2:], w[2:]))
-    if n.has(2):
-        n.unify(n.ax(2)[0], w[0])
-    if n.has(3):
-        n.match(n.ax(3), out)
-    n.out(out)
+    _convolved(n, w[0], out)
 
 
 @rule("BiasGelu", "FastGelu", domain=MICROSOFT)
@@ -104,11 +109,7 @@ def blocked_conv(n: Site) -> None:
             n.freeze(axis)
     _blocks(n, w[0])
     out = (x[0], w[0], *spatial(n, x[2:], w[2:]))
-    if n.has(2):
-        n.unify(n.ax(2)[0], w[0])
-    if n.has(3):
-        n.match(n.ax(3), out)
-    n.out(out)
+    _convolved(n, w[0], out)
 
 
 @rule("MaxPool", "AveragePool", domain=NCHWC)
