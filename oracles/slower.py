@@ -3,13 +3,15 @@
     onnxreduce model.onnx --oracle slower --set slow=web:webgpu --set fast=web:wasm --set ratio=3
     onnxreduce model.onnx --oracle slower --set slow=ort@1.20.1 --set fast=ort@1.19.2
 
-Never a single timing: the two sides take turns, each turn is the median of a few runs in a warm
-session, and of `pairs` turns all but one must show the ratio (a sign test: if the true median
-ratio were just below, 1 of 93 candidates would pass by luck; with a clear distance, none). Where
-the first three turns are twice what is asked, they are enough. A disturbance of the machine hits
-both sides of a turn alike. The slow side must also stay slow, `least` seconds (a tenth of what the
-original takes, when it is not given) in all turns but one: next to nothing, everything is slow.
-Choose a ratio well below that of the original, so that it is not a matter of luck.
+Never a single timing: the two sides take turns, each turn is the median of some runs in a warm
+session, and turns are taken until the case is clear. Each that shows the ratio speaks for it, each
+that does not speaks against it twice as loud: Wald's sequential probability ratio test (1945) of
+whether four turns of five show it, against an even chance, with an error of 1 in 100. A burst of
+other work on the machine that spoils a turn costs a few more turns, not the answer. Where the first
+three turns are twice what is asked, or less than half, they are enough. The slow side must also
+stay slow, `least` seconds (a tenth of what the original takes, when it is not given): next to
+nothing, everything is slow. Choose a ratio well below that of the original, so that it is not a
+matter of luck.
 
 A reducer goes as near to the limits as it is let, and there the answer would be luck again: yes to
 one candidate, no to the next that does the same work on other numbers. So what does new work must
@@ -21,6 +23,7 @@ to a process: those about the original, and the one about the result.
 import collections
 import hashlib
 import itertools
+import math
 import statistics
 
 import numpy as np
@@ -36,6 +39,12 @@ MARGINS = 1.25, 1.5
 """What new work must exceed the ratio and the seconds by."""
 CLEAR = 3, 2.0
 """So many turns are enough if all are so many times what is asked."""
+SHOWN, MISSED = math.log(0.8 / 0.5), math.log(0.2 / 0.5)
+"""What a turn says for and against: how much likelier it is if four of five show the ratio."""
+SURE = math.log(0.99 / 0.01)
+"""So much must have been said for a yes, or against for a no."""
+TURN, MANY = 0.005, 50
+"""Seconds that a side should work in a turn, and how many runs are enough of it."""
 LEAST = 0.002
 """Seconds below which a difference is dispatch and no work, where nothing better is known."""
 FIRST = 2
@@ -48,11 +57,11 @@ known = {}
 """Work that this process has judged: whether it was slower."""
 
 
-def interesting(case, *, slow: str, fast: str, ratio=2.0, pairs=10, runs=3, least=0.0):
+def interesting(case, *, slow: str, fast: str, ratio=2.0, pairs=40, runs=3, least=0.0):
     """One backend is slower than another by more than a ratio.
 
-    slow, fast: the two sides; ratio: how much slower; pairs: turns at most; runs: in one turn;
-    least: seconds that the slow side must take.
+    slow, fast: the two sides; ratio: how much slower; pairs: turns at most; runs: in one turn at
+    least; least: seconds that the slow side must take.
     """
     key = work(case), slow, fast, ratio, least
     new = next(asked) >= FIRST and not known.get(key)
@@ -60,7 +69,7 @@ def interesting(case, *, slow: str, fast: str, ratio=2.0, pairs=10, runs=3, leas
         return Verdict.boring("the same work on other numbers was not slower")
     ratio_margin, least_margin = MARGINS if new else (1.0, 1.0)
     verdict = measured(
-        (turn(case, slow, fast, runs) for _ in range(pairs)),
+        itertools.islice(turns(case, slow, fast, runs), pairs),
         ratio * ratio_margin,
         (least or LEAST) * least_margin,
     )
@@ -70,19 +79,20 @@ def interesting(case, *, slow: str, fast: str, ratio=2.0, pairs=10, runs=3, leas
 
 def measured(pairs, ratio, least):
     """What the turns say, of which no more are made than are needed."""
-    turns = []
+    taken, said = [], 0.0
     enough, clear = CLEAR
-    for pair in pairs:
-        turns.append(pair)
-        if sum(slow < ratio * fast for slow, fast in turns) > 1:
-            return Verdict.boring(f"not {ratio:g} times slower: {describe(turns)}")
-        if sum(slow < least for slow, _ in turns) > 1:
-            return Verdict.boring(f"too quick to matter: {describe(turns)}; least= sets the limit")
-        limits = [max(ratio * fast, least) for _, fast in turns]
-        far = all(slow > clear * limit for (slow, _), limit in zip(turns, limits, strict=True))
-        if far and len(turns) >= enough:
+    for slow, fast in pairs:
+        taken.append((slow, fast))
+        times = [slow / max(ratio * fast, least) for slow, fast in taken]
+        said += SHOWN if times[-1] >= 1 else MISSED
+        many = len(taken) >= enough
+        if said >= SURE or (many and min(times) > clear):
+            return Verdict.interesting(describe(taken), "slower")
+        if said <= -SURE or (many and max(times) < 1 / clear):
             break
-    return Verdict.interesting(describe(turns), "slower")
+    if statistics.median(slow for slow, _ in taken) < least:
+        return Verdict.boring(f"too quick to matter: {describe(taken)}; least= sets the limit")
+    return Verdict.boring(f"not {ratio:g} times slower: {describe(taken)}")
 
 
 def work(case):
@@ -120,13 +130,20 @@ def without_floats(tensor):
     return (tensor.SerializeToString(),)
 
 
-def turn(case, slow, fast, runs):
-    """Median seconds of both sides, one after the other; a backend that fails raises."""
+def turns(case, slow, fast, runs):
+    """Median seconds of both sides, taken one after the other; a backend that fails raises.
+
+    Short runs are repeated more often from the second turn on.
+    """
     path = str(case.model_path)
-    return tuple(
-        statistics.median(warm_backend(side).run_timed(path, case.inputs, runs))
-        for side in (slow, fast)
-    )
+    counts = [runs, runs]
+    while True:
+        seconds = [
+            statistics.median(warm_backend(side).run_timed(path, case.inputs, count))
+            for side, count in zip((slow, fast), counts, strict=True)
+        ]
+        counts = [max(runs, min(MANY, math.ceil(TURN / max(each, 1e-6)))) for each in seconds]
+        yield tuple(seconds)
 
 
 def describe(turns):
@@ -141,7 +158,9 @@ def describe(turns):
 
 def hold(case, *, slow, fast, runs=3, least=0.0, **others):
     """Parameters that are measured once, on the original."""
-    return {"least": least or turn(case, slow, fast, runs)[0] / 10}
+    first, _ = CLEAR
+    taken = itertools.islice(turns(case, slow, fast, runs), first)
+    return {"least": least or statistics.median(slow for slow, _ in taken) / 10}
 
 
 def identity(*, slow="", fast="", **others):

@@ -4,6 +4,7 @@ for the bug."""
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -355,7 +356,7 @@ def test_slower_judges_new_work_with_a_margin_and_known_work_without(
     case = Candidate(tmp_path / "m.onnx", text, x=x)
     sides = {"slow": "ort:opt=disable_all", "fast": "ort", "ratio": 1.9}
     module = oracle("slower")
-    monkeypatch.setattr(module, "turn", lambda *_: (0.022, 0.01))
+    monkeypatch.setattr(module, "turns", lambda *_: itertools.repeat((0.022, 0.01)))
     assert all(module.interesting(case, **sides) for _ in range(3))
     # Other floats and other names are the same work, another operator or size is new.
     same = Candidate(tmp_path / "s.onnx", text.replace("0.5", "0").replace("k", "w"), x=x * 2)
@@ -371,18 +372,39 @@ def test_slower_judges_new_work_with_a_margin_and_known_work_without(
 
 def test_slower_takes_no_more_turns_than_it_needs() -> None:
     module = oracle("slower")
-    many = [(0.05, 0.01), (0.041, 0.01), (0.09, 0.01)] + [(0.021, 0.01)] * 7
-    for turns, ratio, least, taken, outcome in (
-        (many, 2.0, 0.01, 3, Outcome.INTERESTING),
-        (many, 2.2, 0.01, 5, Outcome.BORING),  # the second turn is not twice that
-        (many, 2.0, 0.021, 10, Outcome.INTERESTING),  # nor twice the least
-        ([(0.001, 0.01), *many], 2.0, 0.01, 11, Outcome.INTERESTING),
-        ([(0.001, 0.01), (0.009, 0.001), *many], 2.0, 0.01, 2, Outcome.BORING),
+    shown, missed, clear = (0.021, 0.01), (0.019, 0.01), (0.09, 0.01)
+    for turns, ratio, least, outcome in (
+        ([clear] * 3, 2.0, 0.01, Outcome.INTERESTING),
+        ([shown] * 10, 2.0, 0.01, Outcome.INTERESTING),
+        ([clear] * 10, 2.0, 0.08, Outcome.INTERESTING),  # not twice the least
+        ([missed] * 2 + [shown] * 14, 2.0, 0.01, Outcome.INTERESTING),
+        ([missed, shown] * 9 + [missed], 2.0, 0.01, Outcome.BORING),
+        ([missed] * 6, 2.0, 0.01, Outcome.BORING),
+        ([(0.009, 0.01)] * 3, 2.0, 0.01, Outcome.BORING),  # not half of it
+        ([clear] * 6, 2.0, 0.1, Outcome.BORING),
     ):
-        rest = iter(turns)
-        verdict = module.measured(rest, ratio, least)
-        assert verdict.outcome is outcome
-        assert len(turns) - len(list(rest)) == taken
+        rest = iter([*turns, *turns])
+        assert module.measured(rest, ratio, least).outcome is outcome
+        assert len(list(rest)) == len(turns)
+    assert "too quick to matter" in module.measured([clear] * 6, 2.0, 0.1).detail
+
+
+def test_slower_is_rarely_wrong_about_noise() -> None:
+    """Of a thousand cases exactly at the limit about one of a hundred passes; spoilt turns do."""
+    module = oracle("slower")
+    random = np.random.default_rng(0)
+
+    def share(showing: float) -> float:
+        said = [
+            module.measured(
+                ((0.021 if random.random() < showing else 0.019, 0.01) for _ in range(40)), 2, 0.01
+            )
+            for _ in range(1000)
+        ]
+        return sum(map(bool, said)) / len(said)
+
+    assert share(0.5) < 0.02
+    assert share(0.85) > 0.97
 
 
 def test_slower_ends_at_the_slow_operator(tmp_path: Path) -> None:
@@ -396,7 +418,7 @@ def test_slower_ends_at_the_slow_operator(tmp_path: Path) -> None:
     Candidate(tmp_path / "m.onnx", text, x=x)
     np.savez(tmp_path / "inputs.npz", x=x)
     fast = f"plugin:{tmp_path / 'slow.py'}"
-    settings = {"slow": f"{fast},seconds=5e-5", "fast": fast, "pairs": "6", "runs": "1"}
+    settings = {"slow": f"{fast},seconds=5e-5", "fast": fast, "runs": "1"}
     command = [sys.executable, "-m", "onnxreduce", tmp_path / "m.onnx", "--oracle", "slower"]
     command += ["--inputs", tmp_path / "inputs.npz", "--output", tmp_path / "out"]
     for key, value in settings.items():
