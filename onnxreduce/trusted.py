@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,15 +51,27 @@ class Crew:
         finally:
             self._idle.put(worker)
 
+    def hire(self) -> None:
+        """One more worker, who has what a call needs loaded before he takes one."""
+        worker = Worker()
+        self._workers.append(worker)
+        try:
+            with contextlib.suppress(WorkerError):
+                worker.call("onnxreduce.validity:get_ready", timeout=SECONDS)
+        finally:
+            self._idle.put(worker)
+            if self._closed:
+                worker.kill()
+
     def _take(self) -> Worker:
+        """An idle worker; where there is none, a new one, or whoever is free before."""
         try:
             return self._idle.get_nowait()
         except queue.Empty:
             if self._closed:
                 raise WorkerError("crash", "the run is over") from None
-            worker = Worker()
-            self._workers.append(worker)
-            return worker
+            threading.Thread(target=self.hire, name="hire", daemon=True).start()
+            return self._idle.get()
 
     def kill(self) -> None:
         self._closed = True
@@ -94,8 +107,7 @@ class Trusted:
 
     def warm_up(self) -> None:
         """Has another process ready to check candidates while one records."""
-        with contextlib.suppress(WorkerError):
-            self._crew.call("onnxreduce.validity:first_failure", (), b"", (), timeout=SECONDS)
+        self._crew.hire()
 
     def limit(self, seconds: float) -> None:
         """Candidates need not take longer than a multiple of the original's time."""

@@ -7,6 +7,7 @@ All of them run in a child process: onnx ends in an assertion on some models.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -132,6 +133,11 @@ class Checks:
         except WorkerError as error:
             return f"{self.backend}: {_line(error)}"
         return None
+
+
+def get_ready() -> None:
+    """Loads what checks and runs need: in a child, before it is wanted."""
+    importlib.import_module("onnxruntime")
 
 
 def first_failure(names: tuple[str, ...], content: bytes, missing: tuple[int, ...]) -> str | None:
