@@ -110,8 +110,11 @@ class Engine:
             verdict = self._observer.ask(question)
             if verdict:
                 self.case = question.case
-                self._observer.accepted(question, verdict)
-            path.answer(bool(verdict))
+            try:
+                path.answer(bool(verdict))
+            finally:  # the next question is on its way to the oracle meanwhile
+                if verdict:
+                    self._observer.accepted(question, verdict)
 
 
 @contextmanager

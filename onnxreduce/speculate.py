@@ -35,7 +35,7 @@ GRACE = 1.5
 """Seconds that an oracle may go on with a question that will not be asked: about what a fresh
 process needs to get warm, so killing sooner costs more than it saves."""
 
-LIKELY = 0.5
+LIKELY = 0.15
 """A candidate that is accepted with this chance is worth recording before its answer is there."""
 
 SPARE = 1
@@ -43,6 +43,10 @@ SPARE = 1
 
 PATIENT = 0.05
 """An oracle that takes so many seconds leaves time to prepare for either answer."""
+
+
+HANDOVER = 0.002
+"""Seconds that a thread of this process needs to hand a case over to the oracle."""
 
 
 class Spent(Exception):
@@ -123,8 +127,10 @@ class Speculation:
         root.children[yes] = None
         self._root = child
         self._absorb()
-        with contextlib.suppress(Spent):  # said when the verdict is asked for
-            self._fill()
+        if child.position is not None and child.verdict is None:
+            # What may follow is prepared when the oracle is busy: see `verdict`.
+            with contextlib.suppress(Spent):  # said when the verdict is asked for
+                self._put(child, True)
         self._drop(root)
 
     def close(self) -> None:
@@ -252,6 +258,8 @@ class Speculation:
             node.answer = self._desk.ask(case)
             self._asked.add(node)
             self._tell(node, node.answer)
+            if root and self._pace > PATIENT:  # planning on would only take the interpreter away
+                time.sleep(HANDOVER)
         return True
 
     def _is_asked(self, case: Case) -> bool:

@@ -257,6 +257,7 @@ def test_any_number_of_jobs_takes_the_same_way(
 
 def test_recordings_ahead_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speculate, "PATIENT", -1.0)
+    monkeypatch.setattr(speculate, "HANDOVER", 0.0)
     monkeypatch.setattr(speculate, "LIKELY", 0.0)
     row = [Stage("afresh", afresh, records=True), Stage("singles", singles, records=True)]
     made = 0  # how many come in time is up to the machine
@@ -271,7 +272,8 @@ def test_recordings_ahead_change_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     assert made
 
 
-def test_several_are_asked_at_a_time() -> None:
+def test_several_are_asked_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speculate, "HANDOVER", 0.0)
     run = reduce(Oracle(1, 0.1), 12, 3, broken=False, records=False)
     assert run.desk.most >= 3
 
