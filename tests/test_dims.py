@@ -303,10 +303,23 @@ def test_branches_share_axes_with_what_they_read() -> None:
     assert outputs(small)["y"].shape == (1, 2)
 
 
-def test_an_axis_on_which_branches_differ_keeps_its_size() -> None:
+def test_a_known_condition_says_which_shape_comes_out() -> None:
     case = branches("Concat <axis = 0> (a, a)", c=np.array(True))
-    assert [entry.anchor for entry in analyse(case).classes.values()] == [("axis", "x", 1, 0)]
-    assert not analyse(branches("Flatten <axis = 0> (a)", c=np.array(True))).classes
+    small = resized(case, (("axis", "x", 1, 0), 2), (("axis", "x", 0, 0), 1))
+    assert outputs(small)["y"].shape == (1, 2)
+    case = branches("Concat <axis = 0> (a, a)", c=np.array(False))
+    small = resized(case, (("axis", "x", 1, 0), 2), (("axis", "x", 0, 0), 1))
+    assert outputs(small)["y"].shape == (2, 2)
+
+
+def test_branches_of_different_shapes_stay_where_data_decides() -> None:
+    text = (BRANCHES % "Concat <axis = 0> (a, a)").replace(
+        "a = Relu(x)", "a = Relu(x) d = ReduceMax <keepdims = 0> (x) c = Cast <to = 9> (d)"
+    )
+    proto = onnx.parser.parse_model(text.replace("bool c, ", ""))
+    analysis = analyse(recorded(Case(ir.from_proto(proto), {"x": np.ones((3, 4), np.float32)})))
+    assert not analysis.classes
+    assert "depends on values" in analysis.unruly["y"]
 
 
 def test_bodies_that_share_names_keep_their_axes() -> None:

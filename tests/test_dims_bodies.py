@@ -232,3 +232,46 @@ def test_the_whole_reduction_of_a_bug_in_a_body(kind: str) -> None:
     assert [node.op_type for node in to_proto(result.reduced).graph.node] == ["Softsign"]
     assert result.reduced.size.elements == 17
     assert result.one_minimal
+
+
+SPLIT = """<ir_version: 8, opset_import: ["": 18]>
+    g (float[4,6] x) => (float[4,6] y) {
+      rank = Constant <value_int = 2> ()
+      shape = Shape(x)
+      two = Size(shape)
+      c = Equal(two, rank)
+      n, m = If (c) <
+        then_branch = t () => (int64[k] p, int64[l] q) { p, q = Split <num_outputs = 2> (shape) },
+        else_branch = e () => (int64[i] r, int64[j] s) {
+          r = Identity(shape)
+          zero = Constant <value_int = 0> ()
+          s, u = Split <num_outputs = 2> (shape)
+        }>
+      zeros_of = Concat <axis = 0> (n, m)
+      zeros = ConstantOfShape(zeros_of)
+      y = Add(x, zeros)
+    }"""
+
+
+def test_sizes_that_come_out_of_a_branch_are_followed() -> None:
+    case = case_of(SPLIT, x=np.ones((4, 6), np.float32))
+    small = resized(recorded(case), (("axis", "x", 0, 0), 1), (("axis", "x", 1, 0), 2))
+    assert outputs(small)["y"].shape == (1, 2)
+
+
+def test_a_body_takes_types_from_what_it_is_given() -> None:
+    """Nothing says of what type the inputs of the body are."""
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[2,3] h, float[5,2,3] x) => (float[2,3] y, float[5,2,3,4] z) {
+      shape = Constant <value_ints = [2, 3, 4]> ()
+      axis = Constant <value_ints = [2]> ()
+      y, z = Scan <num_scan_inputs = 1, body = b (s, t) => (o, e) {
+        o = Add(s, t)
+        w = Unsqueeze(o, axis)
+        e = Expand(w, shape)
+      }> (h, x)
+    }"""
+    case = recorded(case_of(text, h=floats(2, 3), x=floats(5, 2, 3)))
+    assert not analyse(case).unruly
+    small = resized(case, (("axis", "x", 0, 0), 1), (("axis", "x", 2, 0), 1))
+    assert [a.shape for a in outputs(small).values()] == [(2, 1), (1, 2, 1, 4)]

@@ -31,10 +31,11 @@ Run = Callable[[Case], dict[str, Array]]
 
 STUCK = {
     **REASONS,
-    "If": "sizes that come out of a branch are not followed",
-    "Scan": "short vectors inside a body, which shapes are made of, are not computed",
+    "test_affine_grid_3d_expanded": "the branch for two dims, never taken, needs a batch of two",
+    "test_affine_grid_3d_align_corners_expanded": "likewise",
+    "test_scan_sum": "before opset 9 Scan takes a batch of sequences, each with a length of its own",
 }
-"""Operators some of whose cases do not shrink, and why. There is no other table."""
+"""Operators, and single cases, that do not shrink, and why. There is no other table."""
 
 
 @cache
@@ -115,7 +116,7 @@ def check(part: int, of: int) -> tuple[int, dict[str, set[str]]]:
 
 
 def unexplained(stuck: dict[str, set[str]]) -> list[str]:
-    return [name for name, op_types in stuck.items() if not op_types & set(STUCK)]
+    return [name for name, op_types in stuck.items() if not {name, *op_types} & set(STUCK)]
 
 
 def test_a_sample_of_the_node_cases() -> None:
@@ -129,8 +130,7 @@ def test_all_node_cases() -> None:
     count, stuck = check(0, 1)
     assert count > 1500
     assert not unexplained(stuck)
-    needed = {op_type for op_types in stuck.values() for op_type in op_types}
-    assert not set(STUCK) - set(REASONS) - needed
+    assert set(STUCK) - set(REASONS) <= set(stuck)
 
 
 def test_rules_name_operators_that_exist() -> None:

@@ -408,3 +408,16 @@ def test_a_constant_path_is_shortened_by_bypassing() -> None:
     )
     run = drive(case, [bypass], lambda c: has("Transpose")(c) and len(c.model.graph.inputs) == 1)
     assert run.ops == ["Transpose", "Neg"]
+
+
+def test_what_reads_a_constant_that_the_bug_needs_is_bypassed_by_it() -> None:
+    """A constant that is stored takes no such place."""
+    case = case_of(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[1] x) => (float[1] y) <float[1] w = {2}> {
+          t = Clip (w)
+          a = Add (x, t)
+          y = Mul (a, w)
+        }"""
+    )
+    assert drive(case, [bypass], has("Clip")).ops == ["Clip"]

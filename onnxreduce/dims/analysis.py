@@ -71,6 +71,7 @@ class Analysis:
         self.scopes = scopes(self.case.model)
         self.entered = {0}  # indices of scopes
         self.inner: dict[str, tuple[int, ...]] = {}
+        self.kinds: dict[str, int] = {}  # element types of values in bodies
         self.roots: dict[str, Root] = find_roots(self.case, self.scopes)
         self.trail = Trail(self.roots)
         self.expected = expected(self.case)
@@ -244,17 +245,19 @@ class Analysis:
         shape = self.shape_of(value)
         return None if shape is None else tuple(self.space.fresh(n, rigid=True) for n in shape)
 
-    def enter(self, graph: ir.Graph, inputs: Sequence[AxisTuple]) -> list[AxisTuple | None]:
-        """Analyse a body whose inputs have these axes; the axes of its outputs."""
+    def enter(
+        self, node: ir.Node, graph: ir.Graph, inputs: Sequence[AxisTuple]
+    ) -> list[AxisTuple | None]:
+        """Analyse a body of a node whose inputs have these axes; the axes of its outputs."""
         at = next((i for i, scope in enumerate(self.scopes) if scope is graph), None)
         if at is None:
             raise Frozen("names of its body are used elsewhere too")
         self.entered.add(at)
-        self.inner.update(body_shapes(self, graph, inputs))
+        self.inner.update(body_shapes(self, node, graph, inputs))
         for value, axes in zip(graph.inputs, inputs, strict=True):
             self.axes[value.name or ""] = axes
-        for node in graph:
-            self._node(node)
+        for inner in graph:
+            self._node(inner)
         return [self.axes_of(value) for value in graph.outputs]
 
     def _freeze_bodies(self, node: ir.Node) -> None:

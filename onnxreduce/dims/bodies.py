@@ -70,24 +70,30 @@ def within(node: ir.Node) -> Iterable[ir.Node]:
 
 
 def body_shapes(
-    analysis: Analysis, graph: ir.Graph, inputs: Sequence[Axes]
+    analysis: Analysis, node: ir.Node, graph: ir.Graph, inputs: Sequence[Axes]
 ) -> dict[str, tuple[int, ...]]:
     """The shapes of the values of a body, where shape inference finds them from those of its
-    inputs and of what it reads from outside."""
+    inputs and of what it reads from outside. Types that its inputs do not declare are those of
+    the inputs of the node, one by one."""
     model = analysis.case.model
     message = encode(ir.Model(graph, ir_version=model.ir_version)).message()
     del message.opset_import[:]
     for domain, version in model.opset_imports.items():
         message.opset_import.append(helper.make_opsetid(domain, version))
-    for declared, axes in zip(message.graph.input, inputs, strict=True):
+    for at, (declared, axes) in enumerate(zip(message.graph.input, inputs, strict=True)):
         shape = declared.type.tensor_type.shape
         shape.ClearField("dim")
+        value = node.inputs[at] if at < len(node.inputs) else None
+        kind = None if value is None else _kind(analysis, value)
+        if not declared.type.tensor_type.elem_type and kind is not None:
+            declared.type.tensor_type.elem_type = kind
         for axis in axes:
             shape.dim.add(dim_value=axis.size)
     _declare_captures(analysis, graph, message.graph)
     with contextlib.suppress(*FAILURES):
         message = onnx.shape_inference.infer_shapes(message, data_prop=True)
-    known = (*message.graph.value_info, *message.graph.output)
+    known = (*message.graph.input, *message.graph.value_info, *message.graph.output)
+    analysis.kinds.update({info.name: info.type.tensor_type.elem_type for info in known})
     return {info.name: shape for info in known if (shape := _static(info.type)) is not None}
 
 
@@ -102,10 +108,19 @@ def _declare_captures(analysis: Analysis, graph: ir.Graph, proto: onnx.GraphProt
             proto.initializer.append(numpy_helper.from_array(array, value.name))
             own.add(value.name)
             continue
-        known = value.type or getattr(inferred(analysis.case.model).get(value.name), "type", None)
-        if shape is not None and isinstance(known, ir.TensorType):
-            proto.input.append(helper.make_tensor_value_info(value.name, known.dtype.value, shape))
+        kind = _kind(analysis, value)
+        if shape is not None and kind is not None:
+            proto.input.append(helper.make_tensor_value_info(value.name, kind, shape))
             own.add(value.name)
+
+
+def _kind(analysis: Analysis, value: ir.Value) -> int | None:
+    """The element type of a value, ``None`` where nothing tells it."""
+    name = value.name or ""
+    known = value.type or getattr(inferred(analysis.case.model).get(name), "type", None)
+    if isinstance(known, ir.TensorType):
+        return known.dtype.value
+    return analysis.kinds.get(name) or None
 
 
 def _static(proto: onnx.TypeProto) -> tuple[int, ...] | None:

@@ -153,7 +153,7 @@ def _filled(site: Any, inputs: Inputs) -> Vector | None:
     return _computed(lambda: result.reshape(-1)[0].item(), (), result)
 
 
-@tracer("Cast")
+@tracer("Cast", "CastLike")
 def _cast(site: Any, inputs: Inputs) -> Vector | None:
     source, result = inputs[0], site.value_out()
     if source is None or result is None or result.dtype.kind not in "iufb":
@@ -247,9 +247,13 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
 
 @tracer(*ARITHMETIC)
 def _arithmetic(site: Any, inputs: Inputs) -> Vector | None:
-    result = site.value_out()
     known = [vector for vector in inputs if vector is not None]
-    if result is None or result.ndim > 1 or len(known) != len(inputs):
+    if len(known) != len(inputs):
+        return None
+    result = site.value_out()
+    if result is None:
+        result = _worked_out(site, known)
+    if result.ndim > 1:
         return None
     if result.size > LONGEST or any(len(v.elements) not in (1, result.size) for v in known):
         return None
@@ -257,6 +261,16 @@ def _arithmetic(site: Any, inputs: Inputs) -> Vector | None:
     if len(known) == 1 and site.op_type in ("Min", "Max"):
         return known[0]
     return _computed(function, known, result)
+
+
+def _worked_out(site: Any, inputs: Sequence[Vector]) -> Array:
+    """What arithmetic inside a body gives: nothing is recorded there."""
+    count = max(len(vector.elements) for vector in inputs)
+    columns = [[element.value for element in _spread(vector, count)] for vector in inputs]
+    function = ARITHMETIC[site.op_type]
+    truth = site.op_type in ("Equal", "Less", "Greater")
+    flat = [function(*values) for values in zip(*columns, strict=True)]
+    return np.array(flat, np.bool_ if truth else inputs[0].dtype).reshape(site.shape_out())
 
 
 @tracer("ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin")

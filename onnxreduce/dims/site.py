@@ -137,7 +137,7 @@ class Site:
     def body(self, name: str, inputs: Sequence[Axes]) -> list[Axes | None]:
         """Looks into a subgraph whose inputs have these axes: the axes of its outputs, ``None``
         where they are not known."""
-        return self.analysis.enter(self.graph(name), inputs)
+        return self.analysis.enter(self.node, self.graph(name), inputs)
 
     def graph(self, name: str) -> ir.Graph:
         """A subgraph."""
@@ -165,6 +165,12 @@ class Site:
         if shape is not None and tuple(axis.size for axis in result) != shape:
             raise Unruly(f"output {j} is {shape}, not {tuple(a.size for a in result)}")
         self.results[j] = result
+
+    def tell(self, vector: Vector | None, j: int) -> None:
+        """The elements of output `j`, where they are known."""
+        name = self.node.outputs[j].name
+        if vector is not None and name:
+            self.analysis.vectors[name] = vector
 
     def out_by_values(self, j: int = 0) -> None:
         """The size of output `j` depends on values: whatever it becomes is right, as long as it is

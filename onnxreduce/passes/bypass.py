@@ -32,16 +32,24 @@ def edits(case: Case) -> Proposals:
 
 def _replacements(case: Case, known: Index, key: str) -> Iterator[str]:
     """The inputs of a node that fit its output, the most deeply computed first: that keeps a path
-    as long as need be. A constant replaces constants only: the rest might fold away with it."""
+    as long as need be. A stored constant replaces constants only: the rest might fold away with it.
+    One that a node computes did not fold, so it may be what the bug needs: it comes last."""
     output = used_output(known, key)
     if output is None:
         return
-    for value in sorted(known.reads[key], key=lambda value: -_depth(known, value)):
-        flows = known.depends_on_input(value) or not known.depends_on_input(output)
-        if flows and same_kind(case, output, value):
+    for value in sorted(known.reads[key], key=lambda value: _rank(known, value)):
+        if same_kind(case, output, value) and _fits(known, value, output):
             yield value
 
 
-def _depth(known: Index, value: str) -> int:
+def _fits(known: Index, value: str, output: str) -> bool:
+    if known.depends_on_input(value) or not known.depends_on_input(output):
+        return True
     made_by = known.producer(value)
-    return -1 if made_by is None else known.position[made_by]
+    return made_by is not None and bool(known.reads[made_by])
+
+
+def _rank(known: Index, value: str) -> tuple[bool, int]:
+    made_by = known.producer(value)
+    depth = -1 if made_by is None else known.position[made_by]
+    return not known.depends_on_input(value), -depth

@@ -22,32 +22,40 @@ ALWAYS = Calc(lambda: True, (), True)
 
 @rule("If")
 def if_(n: Site) -> None:
-    """Either branch gives the outputs; an axis on which they differ keeps its size."""
+    """Either branch gives the outputs, unless a condition on sizes says which one."""
     n.fix(0)
-    branches = [n.body(name, ()) for name in ("then_branch", "else_branch")]
+    names = ("then_branch", "else_branch")
+    branches = [n.body(name, ()) for name in names]
+    condition = n.prov(0)
+    taken = None if condition is None else int(not condition.elements[0].value)
     for j, (left, right) in enumerate(zip(*branches, strict=True)):
         if n.wants(j):
-            n.out(_either(n, j, left, right), j)
+            n.out(_either(n, j, left, right, taken), j)
+            if taken is not None:
+                n.tell(_vector(n, n.graph(names[taken]).outputs[j]), j)
 
 
-def _either(n: Site, j: int, left: Axes | None, right: Axes | None) -> Axes:
-    sides = [side for side in (left, right) if side is not None]
-    shape = n.shape_out(j)
-    same = [side for side in sides if tuple(axis.size for axis in side) == shape]
-    if not same:
-        raise Frozen(f"neither branch is known to give output {j}")
-    if len(same) < 2:
+def _vector(n: Site, value: ir.Value) -> Vector | None:
+    """What a branch gives, where it is short and made of sizes: then the branch stays taken."""
+    vector = n.analysis.vectors.get(value.name or "")
+    if vector is not None:
         _stays(n)
-    for side in sides:
-        alike = len(side) == len(shape) and len(sides) == 2
-        for at, axis in enumerate(side):
-            if alike and axis.size == shape[at]:
-                n.unify(axis, same[0][at])
-            else:
-                n.freeze(axis)
-                if at < len(shape):
-                    n.freeze(same[0][at])
-    return same[0]
+    return vector
+
+
+def _either(n: Site, j: int, left: Axes | None, right: Axes | None, taken: int | None) -> Axes:
+    if left is not None and right is not None and _sizes(left) == _sizes(right):
+        n.match(left, right)
+        return left
+    chosen = None if taken is None else (left, right)[taken]
+    if chosen is None:
+        raise Frozen(f"which shape output {j} has depends on values")
+    _stays(n)
+    return chosen
+
+
+def _sizes(axes: Axes) -> tuple[int, ...]:
+    return tuple(axis.size for axis in axes)
 
 
 def _stays(n: Site) -> None:

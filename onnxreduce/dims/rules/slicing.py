@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from onnxreduce.dims.expr import Expr, normal, product, total
-from onnxreduce.dims.provenance import Dim, Element, Lit
+from onnxreduce.dims.provenance import Dim, Element, Lit, Vector
 from onnxreduce.dims.rules import rule
 from onnxreduce.dims.site import Site, Unruly
 from onnxreduce.dims.solve import Size
@@ -218,6 +218,17 @@ def split(n: Site) -> None:
             parts = _uneven(n, x[at], part, sizes[-1], outputs)
     for j, part in enumerate(parts):
         n.out((*x[:at], part, *x[at + 1 :]), j)
+    _tell_pieces(n, sizes)
+
+
+def _tell_pieces(n: Site, sizes: Sequence[int]) -> None:
+    vector = n.prov(0)
+    if vector is None or vector.rank != 1:
+        return
+    start = 0
+    for j, size in enumerate(sizes):
+        n.tell(Vector(vector.elements[start : start + size], 1, vector.dtype), j)
+        start += size
 
 
 def _uneven(n: Site, axis: Expr, part: Expr, size: int, count: int) -> list[Expr]:
