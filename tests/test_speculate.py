@@ -118,6 +118,9 @@ class Oracle:
 class FakeDesk:
     """Answers in threads, in no particular order; counts what is held."""
 
+    seconds = 0.002
+    """What an answer takes at most."""
+
     def __init__(self, oracle: Oracle, jobs: int) -> None:
         self.jobs = jobs
         self.held: list[Case] = []
@@ -150,7 +153,7 @@ class FakeDesk:
             self.asked.append(case.digest)
             self._busy += 1
             self.most = max(self.most, self._busy)
-        time.sleep(self._rng.random() / 500)
+        time.sleep(self._rng.random() * self.seconds)
         with self._lock:
             self._busy -= 1
         return self._oracle(case)
@@ -257,11 +260,11 @@ def test_any_number_of_jobs_takes_the_same_way(
 
 def test_recordings_ahead_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speculate, "PATIENT", -1.0)
-    monkeypatch.setattr(speculate, "HANDOVER", 0.0)
+    monkeypatch.setattr(FakeDesk, "seconds", 0.04)
     monkeypatch.setattr(speculate, "LIKELY", 0.0)
     row = [Stage("afresh", afresh, records=True), Stage("singles", singles, records=True)]
     made = 0  # how many come in time is up to the machine
-    for salt in range(6):
+    for salt in range(4):
         oracle = Oracle(salt, 0.6)
         straight = reduce(oracle, 12, None, row=row)
         ahead = reduce(oracle, 12, 3, row=row)
@@ -273,7 +276,7 @@ def test_recordings_ahead_change_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_several_are_asked_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speculate, "HANDOVER", 0.0)
+    monkeypatch.setattr(FakeDesk, "seconds", 0.04)
     run = reduce(Oracle(1, 0.1), 12, 3, broken=False, records=False)
     assert run.desk.most >= 3
 
