@@ -33,7 +33,7 @@ STUCK = {
     **REASONS,
     "test_affine_grid_3d_expanded": "the branch for two dims, never taken, needs a batch of two",
     "test_affine_grid_3d_align_corners_expanded": "likewise",
-    "test_scan_sum": "before opset 9 Scan takes a batch of sequences, each with a length of its own",
+    "test_scan_sum": "before opset 9 a Scan takes a batch, each sequence with its own length",
 }
 """Operators, and single cases, that do not shrink, and why. There is no other table."""
 
