@@ -165,9 +165,6 @@ class Walk:
             NotDeterministic: the pass does not lead there again.
         """
         walk = cls(position.case, position.stages)
-        walk._index = position.index
-        walk._round = position.round
-        walk._before = position.before
         walk._start = position.start
         walk._stage = position.stages[position.index]
         walk._proposals = walk._stage.edits(position.start)
@@ -200,6 +197,8 @@ class Walk:
             raise NotDeterministic(f"{edits[-1].describe()} instead of {position.question.edit}")
         self._sent = list(position.sent)
         self._asked = position.asked
+        # A pass may begin with the same case in two rounds: all but its proposals is taken over.
+        self._index, self._round, self._before = position.index, position.round, position.before
         self._snapshot = position.stages
         self._stages = copy.deepcopy(position.stages)
         self._reply = None
